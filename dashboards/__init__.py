@@ -1,0 +1,1 @@
+"""Streamlit pages that read through the workbench."""

@@ -1,0 +1,1 @@
+"""Serves tokens: models, caches, scheduler, speculation, replicas."""

@@ -1,0 +1,1 @@
+"""Cache groups, blocks and the rows they hold."""

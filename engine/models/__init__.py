@@ -1,0 +1,1 @@
+"""Model architectures behind one protocol."""

@@ -1,0 +1,1 @@
+"""Questions about an engine and how to ask them: yields records, writes nothing."""

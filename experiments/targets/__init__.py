@@ -1,0 +1,1 @@
+"""Engines to put under load, behind one protocol."""

@@ -1,0 +1,1 @@
+"""The bench you stand at: runs, comparison, Pareto fronts, reports."""
