@@ -117,7 +117,7 @@ class TrialRecord:
     started_utc: str  # ISO 8601
     duration_s: float
     window_s: tuple[float, float] | None  # measurement window on the trial's clock
-    metrics: dict[str, MetricValue] = field(default_factory=dict)
+    metrics: dict[str, MetricValue] = field(default_factory=dict[str, MetricValue])
     gates: tuple[Gate, ...] = ()
     requests: tuple[RequestRecord, ...] = ()
     telemetry: tuple[TelemetrySample, ...] = ()

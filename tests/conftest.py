@@ -1,0 +1,31 @@
+"""What every test may count on."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "ci", max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "full", max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("full" if os.environ.get("WORKBENCH_TEST_FULL") else "ci")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    """Keep torch to one thread: two test processes share two cores."""
+    torch = pytest.importorskip("torch")
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _no_deepinfer_variables(monkeypatch):
+    """A developer's DEEPINFER_* settings must not reach the tests."""
+    for name in [name for name in os.environ if name.startswith("DEEPINFER_")]:
+        monkeypatch.delenv(name)
