@@ -1,0 +1,66 @@
+"""What can go wrong at the bench.
+
+WorkbenchError
+  BenchError
+    UsageError            an option or argument that cannot be followed
+    StoreError            a results folder that cannot be read or written as asked
+      NewerFormatError    written by a newer version of the workbench
+      DiskFullError       no room left; finished trials are kept (exit code 1)
+      RunLockedError      another process is writing this run (exit code 1)
+    DriftError            code or checkpoint changed since the run began
+    ComparisonError       points that may not share one front
+    MissingPackageError   an optional package this command needs (exit code 1)
+    GateError             a gate did not pass (exit code 3)
+"""
+
+from __future__ import annotations
+
+from kernels.errors import WorkbenchError
+
+
+class BenchError(WorkbenchError):
+    """Anything the workbench refuses or fails at."""
+
+
+class UsageError(BenchError):
+    """An option or argument that cannot be followed."""
+
+
+class StoreError(BenchError):
+    """A results folder that cannot be read or written as asked."""
+
+
+class NewerFormatError(StoreError):
+    """A results folder written by a newer version; nothing in it was touched."""
+
+
+class DiskFullError(StoreError):
+    """No room for the next file; every finished trial is kept."""
+
+    exit_code = 1
+
+
+class RunLockedError(StoreError):
+    """Another process is writing this run."""
+
+    exit_code = 1
+
+
+class DriftError(BenchError):
+    """The code or the checkpoint changed since the run began."""
+
+
+class ComparisonError(BenchError):
+    """Points that may not share one front: different model, workload or basis."""
+
+
+class MissingPackageError(BenchError):
+    """An optional package that this command needs and does not find."""
+
+    exit_code = 1
+
+
+class GateError(BenchError):
+    """A gate did not pass."""
+
+    exit_code = 3

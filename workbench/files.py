@@ -1,0 +1,161 @@
+"""Writing files so that a crash, a kill or a full disk leaves whole files or none.
+
+JSON written here is deterministic: sorted keys, no NaN or infinity (they become null), UTF-8.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from workbench.errors import DiskFullError, StoreError
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def finite(value: object) -> object:
+    """`value` with every NaN and infinity, at any depth, replaced by None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [finite(item) for item in value]
+    return value
+
+
+def to_json(document: object, *, indent: int | None = 1) -> str:
+    """`document` as deterministic JSON text that ends with a newline."""
+    text = json.dumps(
+        finite(document), sort_keys=True, indent=indent, ensure_ascii=False, allow_nan=False
+    )
+    # A lone surrogate cannot be written as UTF-8; it is kept as its escape.
+    return text.encode("utf-8", "backslashreplace").decode("utf-8") + "\n"
+
+
+def read_json(path: Path) -> dict[str, object]:
+    """The JSON object in `path`; StoreError when it is absent, damaged or not an object."""
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"cannot be read ({error}).",
+            where=str(path),
+            remedy="Restore it from a copy, or move this folder out of the store.",
+        ) from error
+    if not isinstance(document, dict):
+        raise StoreError(
+            "is not a JSON object.",
+            where=str(path),
+            remedy="Restore it from a copy, or move this folder out of the store.",
+        )
+    return document
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path` and wait until it is on the disk (fsync). Not atomic."""
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    """Wait until the names in folder `path` are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write `content` to `path` atomically: readers see the old file or the new one.
+
+    Raises DiskFullError when there is no room; the temporary file is removed then.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with explained(path.parent):
+        try:
+            write_bytes(temporary, content)
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+        sync_folder(path.parent)
+
+
+def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Create `folder` holding `contents` (name -> bytes) atomically, or leave nothing.
+
+    Every file and the folder itself are on the disk when this returns. StoreError when the
+    folder exists (finished results are never overwritten), DiskFullError without room.
+    """
+    temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    if folder.exists():
+        raise StoreError(
+            "exists already, and finished results are never overwritten.",
+            where=str(folder),
+            remedy="Resume the run instead of storing this trial a second time.",
+        )
+    with explained(folder.parent):
+        try:
+            temporary.mkdir(parents=True)
+            for name, content in contents.items():
+                write_bytes(temporary / name, content)
+            sync_folder(temporary)
+            temporary.rename(folder)
+        except BaseException:
+            shutil.rmtree(temporary, ignore_errors=True)
+            raise
+        sync_folder(folder.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed writers left half-written in `folder`. The caller holds its lock."""
+    for path in folder.glob(".*.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn an operating-system refusal to write under `folder` into a typed error."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_ROOM:
+            raise disk_full(folder, error.errno) from error
+        raise StoreError(
+            f"cannot be written ({error.strerror or error}).",
+            where=str(error.filename or folder),
+            remedy="Check the folder's owner and permissions, or choose another --store.",
+        ) from error
+
+
+def disk_full(folder: Path, code: int | None) -> DiskFullError:
+    """The error for a write under `folder` that found no room; names the free bytes."""
+    free = free_bytes(folder)
+    room = "an unknown number of" if free is None else f"{free:,}"
+    return DiskFullError(
+        f"there is no room to write ({os.strerror(code or errno.ENOSPC)}; {room} bytes are free). "
+        "Trials that had finished are kept; nothing was left half-written.",
+        where=str(folder),
+        remedy="Free some space, or lift the quota, then run `workbench resume`.",
+    )
+
+
+def free_bytes(folder: Path) -> int | None:
+    """Bytes free for us on the disk of `folder` or of its nearest existing parent."""
+    for place in (folder, *folder.absolute().parents):
+        if place.exists():
+            return shutil.disk_usage(place).free
+    return None

@@ -1,0 +1,220 @@
+"""A TrialRecord as the files of its folder, and back. results/README.md lists the fields.
+
+trial.json (facts and metrics), requests.parquet (one row a request, its chunks as two lists),
+telemetry.parquet (one row a sample), engine.log.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.records import MetricValue, RequestRecord, TrialRecord
+from workbench.errors import NewerFormatError, StoreError
+from workbench.files import finite, read_json, to_json
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pydantic import TypeAdapter
+
+FORMAT_VERSION = 1
+ROW_FIELDS = ("requests", "telemetry", "engine_log")  # kept beside trial.json
+
+
+def contents(record: TrialRecord) -> dict[str, bytes]:
+    """File name -> bytes of one trial folder."""
+    return {
+        "trial.json": to_json(document(record)).encode(),
+        "requests.parquet": parquet(request_rows(record.requests), request_schema()),
+        "telemetry.parquet": parquet(
+            [dataclasses.asdict(sample) for sample in record.telemetry], telemetry_schema()
+        ),
+        "engine.log": record.engine_log.encode("utf-8", "replace"),
+    }
+
+
+def document(record: TrialRecord) -> dict[str, object]:
+    """The content of trial.json: everything but the rows, with the format version."""
+    facts = {
+        field.name: _plain(getattr(record, field.name))
+        for field in dataclasses.fields(record)
+        if field.name not in ROW_FIELDS
+    }
+    facts["metrics"] = {
+        name: dataclasses.asdict(_honest(value)) for name, value in record.metrics.items()
+    }
+    return {"format_version": FORMAT_VERSION, **facts}
+
+
+def _plain(value: object) -> object:
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _honest(metric: MetricValue) -> MetricValue:
+    """A metric without NaN or infinity: missing is None with the reason beside it."""
+    if metric.value is None or math.isfinite(metric.value):
+        return metric
+    reason = metric.reason or f"not finite ({metric.value})"
+    return dataclasses.replace(metric, value=None, low=None, high=None, reason=reason)
+
+
+def check_version(found: Mapping[str, object], path: Path) -> None:
+    """Refuse a document of a newer format (NewerFormatError) or of none (StoreError)."""
+    version = found.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool):
+        raise StoreError(
+            "names no format_version.",
+            where=str(path),
+            remedy="It is not a file of this workbench; move it out of the store.",
+        )
+    if version > FORMAT_VERSION:
+        raise NewerFormatError(
+            f"is written in format version {version}; this workbench reads up to "
+            f"{FORMAT_VERSION}. Nothing was touched.",
+            where=str(path),
+            remedy="Upgrade with `pip install --upgrade inference-workbench`, or use another "
+            "--store.",
+        )
+
+
+def read_document(folder: Path) -> dict[str, object]:
+    """trial.json of a trial folder, its version checked."""
+    path = folder / "trial.json"
+    found = read_json(path)
+    check_version(found, path)
+    return found
+
+
+def read_record(folder: Path) -> TrialRecord:
+    """The whole trial in `folder`, rows and log included. StoreError when damaged."""
+    found = read_document(folder)
+    found.pop("format_version")
+    try:
+        rows = {
+            "requests": [_nest(row) for row in _read_rows(folder / "requests.parquet")],
+            "telemetry": _read_rows(folder / "telemetry.parquet"),
+            "engine_log": (folder / "engine.log").read_text("utf-8", "replace"),
+        }
+        return _adapter().validate_python({**found, **rows})
+    except (OSError, ValueError) as error:
+        raise StoreError(
+            f"is damaged ({error}).",
+            where=str(folder),
+            remedy="Move this trial's folder away and run `workbench resume`.",
+        ) from error
+
+
+@cache
+def _adapter() -> TypeAdapter[TrialRecord]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(TrialRecord)
+
+
+def request_rows(requests: Sequence[RequestRecord]) -> list[dict[str, object]]:
+    """Requests as flat rows: `chunks` becomes the lists chunk_time_s and chunk_tokens."""
+    rows = []
+    for request in requests:
+        row = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
+        chunks = row.pop("chunks")
+        row["chunk_time_s"] = [chunk.time_s for chunk in chunks]
+        row["chunk_tokens"] = [chunk.tokens for chunk in chunks]
+        rows.append(row)
+    return rows
+
+
+def _nest(row: dict[str, object]) -> dict[str, object]:
+    times, tokens = row.pop("chunk_time_s"), row.pop("chunk_tokens")
+    chunks = [{"time_s": t, "tokens": n} for t, n in zip(times, tokens, strict=True)]  # type: ignore[call-overload]
+    return {**row, "chunks": chunks}
+
+
+def _read_rows(path: Path) -> list[dict[str, object]]:
+    import pyarrow.parquet
+
+    return pyarrow.parquet.read_table(path).to_pylist()
+
+
+def parquet(rows: Sequence[Mapping[str, object]], schema: pyarrow.Schema) -> bytes:
+    """`rows` as the bytes of one zstd-compressed Parquet file; no rows is a valid file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    columns = {
+        field.name: pyarrow.array([_cell(row[field.name]) for row in rows], type=field.type)
+        for field in schema
+    }
+    sink = pyarrow.BufferOutputStream()
+    table = pyarrow.table(columns, schema=schema)
+    pyarrow.parquet.write_table(table, sink, compression="zstd")
+    return sink.getvalue().to_pybytes()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return finite(value)
+
+
+@cache
+def request_schema() -> pyarrow.Schema:
+    """Columns of requests.parquet."""
+    import pyarrow as pa
+
+    text, second, count = pa.string(), pa.float64(), pa.int64()
+    return pa.schema(
+        {
+            "request_id": text,
+            "index": count,
+            "intended_s": second,
+            "dispatched_s": second,
+            "sent_s": second,
+            "chunk_time_s": pa.list_(second),
+            "chunk_tokens": pa.list_(count),
+            "ended_s": second,
+            "finish_reason": text,
+            "error": text,
+            "prompt_tokens": count,
+            "output_tokens": count,
+            "requested_output_tokens": count,
+            "exact_output_length": pa.bool_(),
+            "cached_tokens": count,
+            "proposed_tokens": count,
+            "accepted_tokens": count,
+            "verify_steps": count,
+            "accepted_by_position": pa.list_(count),
+            "proposed_by_position": pa.list_(count),
+            "preemptions": count,
+            "replica": count,
+            "warm_up": pa.bool_(),
+            "text_hash": text,
+        }
+    )
+
+
+@cache
+def telemetry_schema() -> pyarrow.Schema:
+    """Columns of telemetry.parquet."""
+    import pyarrow as pa
+
+    number, count = pa.float64(), pa.int64()
+    return pa.schema(
+        {
+            "time_s": number,
+            "cpu_percent": number,
+            "memory_bytes": count,
+            "device_index": count,
+            "device_power_w": number,
+            "device_energy_j": number,
+            "device_memory_bytes": count,
+            "device_clock_mhz": number,
+        }
+    )
