@@ -1,0 +1,60 @@
+"""Checks of single values: each returns the value or raises ConfigError with the remedy."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from typing import TYPE_CHECKING, TypeVar
+
+from engine.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from enum import StrEnum
+
+Choice = TypeVar("Choice", bound="StrEnum")
+
+
+def text(name: str, value: object) -> str:
+    """A string (or path) that is not blank."""
+    stripped = "" if value is None else str(value).strip()
+    if not stripped:
+        raise ConfigError("is empty.", where=name, remedy="Give a value.")
+    return stripped
+
+
+def choice(name: str, value: object, kind: type[Choice]) -> Choice:
+    """A member of an enumeration, given as such or as its string."""
+    try:
+        return kind(value)
+    except ValueError as error:
+        raise ConfigError(
+            f"{value!r} is not a choice.", where=name, remedy=f"Use one of {', '.join(kind)}."
+        ) from error
+
+
+def whole_number(name: str, value: object, *, least: int) -> int:
+    """An int, not a bool, of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(
+            f"{value!r} is not a whole number.", where=name, remedy="Give a whole number."
+        )
+    if value < least:
+        raise ConfigError(f"{value} is too small.", where=name, remedy=f"Use at least {least}.")
+    return value
+
+
+def share(name: str, value: object) -> float:
+    """A number above 0, at most 1."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or not math.isfinite(value) or not 0 < value <= 1:
+        raise ConfigError(
+            f"{value!r} is not a share.", where=name, remedy="Give a number above 0, at most 1."
+        )
+    return float(value)
+
+
+def unknown_name(name: str, known: Iterable[str], what: str) -> ConfigError:
+    """The error for a name that is not among `known`, with the nearest one that is."""
+    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
+    return ConfigError(f"is not {what}.", where=name, remedy=f"The nearest name is {nearest}.")
