@@ -1,0 +1,142 @@
+"""Reads a checkpoint directory: checks every header against the contract, then loads.
+
+Legal ways to store a parameter, whatever its neighbours do:
+
+- as released: fp8 blocks or an fp8 table with its `.scale`, mxfp4 (I8 or U8) with its `.scale`;
+- plain: BF16, F16, F32 or F64 of the dequantised shape, and no `.scale`.
+
+Parameters that the release keeps in BF16 or F32 are always plain. A config without
+`weight_block_size` is unquantised: every parameter is plain.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from engine.errors import CheckpointError
+from engine.models.deepseek_v41.contract import (
+    Parameter,
+    Storage,
+    TensorSpec,
+    parameters,
+    stored_tensors,
+    tile,
+    vision_parameters,
+)
+from engine.models.deepseek_v41.shards import StoredTensor, fingerprint, read_shards
+from kernels.quantize.reference import dequantise_fp8_blocks, dequantise_mxfp4
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+
+__all__ = ["fingerprint", "load_weights"]
+
+_PLAIN = ("BF16", "F16", "F32", "F64")
+_NAMED_AT_MOST = 10
+_ROWS_AT_ONCE = 8192  # a multiple of every tile height in use: bounds the float32 intermediate
+
+
+def load_weights(
+    model_dir: Path,
+    config: DeepseekV41Config,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str,
+) -> dict[str, torch.Tensor]:
+    """Return every parameter of the text model, dequantised, keyed by its released name.
+
+    Values are in `dtype`, those of the release's F32 parameters in at least float32. Tensors
+    that only image input uses are checked and skipped. The result owns its memory; beside it,
+    no more than a slice of one tensor is held. The headers are all checked before any data is
+    read: one CheckpointError lists the missing, extra and misshapen tensors by name (ten at
+    most, and their count), or names the file that is absent, cut short or corrupt.
+    """
+    with read_shards(model_dir) as stored:
+        _check(stored, config, where=str(model_dir))
+        return {
+            name: _load(name, parameter, stored, config, dtype).to(device)
+            for name, parameter in parameters(config).items()
+        }
+
+
+def _check(stored: dict[str, StoredTensor], config: DeepseekV41Config, *, where: str) -> None:
+    table = parameters(config) | vision_parameters(config)
+    complaints: list[str] = []
+    known: set[str] = set()
+    for name, parameter in table.items():
+        legal = _legal(name, parameter, stored, config)
+        known |= legal.keys()
+        complaints += [
+            complaint
+            for tensor, spec in legal.items()
+            if (complaint := _complaint(tensor, spec, stored.get(tensor)))
+        ]
+    complaints += [f"{name} is not part of this model" for name in sorted(stored.keys() - known)]
+    if complaints:
+        raise CheckpointError(
+            _listed(complaints),
+            where=where,
+            remedy="The tensors must match config.json; fetch or convert the checkpoint again.",
+        )
+
+
+def _legal(
+    name: str,
+    parameter: Parameter,
+    stored: dict[str, StoredTensor],
+    config: DeepseekV41Config,
+) -> dict[str, TensorSpec]:
+    """Choose the form that this file's own tensor claims: plain, or the released one."""
+    found = stored.get(name)
+    if found is not None and found.dtype in _PLAIN:
+        return {name: TensorSpec(parameter.shape, found.dtype)}
+    legal = stored_tensors(name, parameter, config)
+    if found is not None and found.dtype == "U8" and legal[name].dtype == "I8":
+        legal[name] = TensorSpec(legal[name].shape, "U8")
+    return legal
+
+
+def _complaint(name: str, spec: TensorSpec, found: StoredTensor | None) -> str | None:
+    if found is None:
+        return f"{name} is missing"
+    if found.shape != spec.shape:
+        return f"{name} has shape {list(found.shape)}, not {list(spec.shape)}"
+    if found.dtype != spec.dtype:
+        return f"{name} is stored as {found.dtype}, not {spec.dtype}"
+    return None
+
+
+def _listed(complaints: list[str]) -> str:
+    sentence = "; ".join(complaints[:_NAMED_AT_MOST])
+    if len(complaints) > _NAMED_AT_MOST:
+        sentence += f"; and {len(complaints) - _NAMED_AT_MOST} more ({len(complaints)} in all)"
+    return sentence + "."
+
+
+def _load(
+    name: str,
+    parameter: Parameter,
+    stored: dict[str, StoredTensor],
+    config: DeepseekV41Config,
+    dtype: torch.dtype,
+) -> torch.Tensor:
+    if parameter.storage is Storage.F32:
+        dtype = torch.promote_types(dtype, torch.float32)
+    weight = stored[name].read()
+    loaded = torch.empty(parameter.shape, dtype=dtype)
+    if stored[name].dtype in _PLAIN:
+        return loaded.copy_(weight)
+    scale = stored[name.removesuffix(".weight") + ".scale"].read()
+    for start in range(0, parameter.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        if parameter.storage is Storage.MXFP4:
+            loaded[rows] = dequantise_mxfp4(weight[rows], scale[rows])
+        else:
+            block = tile(parameter, config)
+            tiles = slice(start // block[0], -(-rows.stop // block[0]))
+            loaded[rows] = dequantise_fp8_blocks(weight[rows], scale[tiles], block)
+    return loaded
