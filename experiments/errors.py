@@ -5,6 +5,7 @@ WorkbenchError
     PlanError             the plan: an unknown axis, no point left, a contradiction
     WorkloadError         the workload: an unreadable file, a prompt that does not fit
     TargetError           the engine under test failed (exit code 1)
+      TargetCapacityError it had no room: larger loads on it will not fit either
 """
 
 from __future__ import annotations
@@ -28,3 +29,7 @@ class TargetError(ExperimentError):
     """The engine under test failed; the trial is recorded as failed."""
 
     exit_code = 1
+
+
+class TargetCapacityError(TargetError):
+    """The engine under test had no room; a larger load on the same configuration has none."""

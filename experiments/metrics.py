@@ -1,0 +1,413 @@
+"""From chunks and tallies to metrics. A number that cannot be had is None with its reason.
+
+Definitions: `METRICS`. Every latency is over successful requests that are not warm-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from experiments.metric_specs import (
+    FAMILIES,
+    MAX_DRAFT_POSITIONS,
+    METRICS,
+    QUANTILES,
+    Direction,
+    MetricSpec,
+)
+from experiments.records import MetricValue, RequestRecord, TelemetrySample
+
+__all__ = ["METRICS", "Direction", "Measurement", "MetricSpec", "measure", "needed_samples"]
+
+NO_SUCCESS = "no request succeeded"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What one measured phase left behind. Seconds on the trial's clock."""
+
+    requests: tuple[RequestRecord, ...]  # warm-up is left out of every metric
+    window_s: tuple[float, float]
+    devices: int | None
+    telemetry: tuple[TelemetrySample, ...] = ()
+    counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
+
+    @cached_property
+    def issued(self) -> tuple[RequestRecord, ...]:
+        """Requests that were sent, warm-up aside."""
+        return tuple(r for r in self.requests if not r.warm_up and r.sent_s is not None)
+
+    @cached_property
+    def succeeded(self) -> tuple[RequestRecord, ...]:
+        """Requests whose latencies count."""
+        return tuple(r for r in self.issued if succeeded(r))
+
+    @property
+    def window_length_s(self) -> float:
+        """Seconds measured; 0 for an empty window."""
+        return max(0.0, self.window_s[1] - self.window_s[0])
+
+    def inside(self, time_s: float | None) -> bool:
+        """True for an instant in the window, its end included."""
+        return time_s is not None and self.window_s[0] <= time_s <= self.window_s[1]
+
+    def tokens_inside(self, request: RequestRecord) -> int:
+        """Output tokens of one request whose chunk arrived inside the window."""
+        return sum(chunk.tokens for chunk in request.chunks if self.inside(chunk.time_s))
+
+    def seconds_inside(self, request: RequestRecord) -> float:
+        """How long the request was in flight inside the window."""
+        start, end = in_flight_s(request, self.window_s[1])
+        return max(0.0, min(end, self.window_s[1]) - max(start, self.window_s[0]))
+
+
+def succeeded(request: RequestRecord) -> bool:
+    """Ended by itself, without an error and with at least one token."""
+    return (
+        request.error is None
+        and request.finish_reason not in (None, "abort", "error")
+        and bool(request.chunks)
+    )
+
+
+def cancelled(request: RequestRecord) -> bool:
+    """Given up by the client, not failed by the engine."""
+    return request.error is None and request.finish_reason == "abort"
+
+
+def in_flight_s(request: RequestRecord, open_end_s: float) -> tuple[float, float]:
+    """First and last instant in flight; one that never ended stays until `open_end_s`."""
+    start = request.sent_s if request.sent_s is not None else open_end_s
+    return start, request.ended_s if request.ended_s is not None else max(start, open_end_s)
+
+
+def needed_samples(quantile: float) -> int:
+    """Samples from which a quantile is shown: 2 ceil(1 / (1 - p)), 200 for p99."""
+    return 2 * math.ceil(round(1 / (1 - quantile), 9))
+
+
+def ttft_s(request: RequestRecord) -> float:
+    """Of a successful request."""
+    return request.chunks[0].time_s - _sent(request)
+
+
+def e2e_s(request: RequestRecord) -> float:
+    """Of a successful request."""
+    return request.chunks[-1].time_s - _sent(request)
+
+
+def decode_tokens(request: RequestRecord) -> int:
+    """Tokens after the first chunk: the divisor of TPOT."""
+    return sum(chunk.tokens for chunk in request.chunks[1:])
+
+
+def decode_s(request: RequestRecord) -> float:
+    """Seconds from the first to the last chunk."""
+    return request.chunks[-1].time_s - request.chunks[0].time_s
+
+
+def tpot_s(request: RequestRecord) -> float | None:
+    """None where the first chunk holds everything, or where no time passed after it."""
+    tokens, seconds = decode_tokens(request), decode_s(request)
+    return seconds / tokens if tokens > 0 and seconds > 0 else None
+
+
+def gaps(request: RequestRecord) -> list[tuple[float, int]]:
+    """(seconds, tokens) of every chunk after the first."""
+    return [
+        (later.time_s - earlier.time_s, later.tokens)
+        for earlier, later in zip(request.chunks, request.chunks[1:], strict=False)
+    ]
+
+
+def samples(prefix: str, requests: Iterable[RequestRecord]) -> np.ndarray:
+    """The pooled samples of one latency family (`FAMILIES`) in request order. Seconds."""
+    return np.array([s for request in requests for s in _SAMPLES[prefix](request)], dtype=float)
+
+
+def measure(measurement: Measurement) -> dict[str, MetricValue]:
+    """Every metric of `METRICS`, in its order."""
+    values = {
+        **_rates(measurement),
+        **_latencies(measurement),
+        **_speculation(measurement),
+        **_load(measurement),
+        **_engine(measurement),
+    }
+    return {name: _finite(values[name]) for name in METRICS}
+
+
+def missing(reason: str, n: int = 0) -> MetricValue:
+    """A number that cannot be had."""
+    return MetricValue(value=None, n=n, reason=reason)
+
+
+def _finite(value: MetricValue) -> MetricValue:
+    if value.value is None or math.isfinite(value.value):
+        return value
+    return missing(f"came out as {value.value}", value.n)
+
+
+def _ratio(over: float, under: float, n: int, reason: str) -> MetricValue:
+    return MetricValue(value=over / under, n=n) if under > 0 else missing(reason, n)
+
+
+def _rates(m: Measurement) -> dict[str, MetricValue]:
+    ok, window = m.succeeded, m.window_length_s
+    output = sum(m.tokens_inside(r) for r in m.issued)
+    prompt = sum(r.prompt_tokens for r in m.issued if r.chunks and m.inside(r.chunks[0].time_s))
+    ended = sum(m.inside(r.chunks[-1].time_s) for r in ok)
+    sent = sum(m.inside(r.sent_s) for r in m.issued)
+
+    def rate(count: float) -> MetricValue:
+        return _ratio(count, window, len(ok), "the window is empty") if ok else missing(NO_SUCCESS)
+
+    output_rate = rate(output)
+    return {
+        "output_tok_s": output_rate,
+        "output_tok_s_device": _per_device(output_rate, m.devices),
+        "total_tok_s": rate(output + prompt),
+        "request_s": rate(ended),
+        "achieved_request_s": _ratio(sent, window, len(m.issued), "the window is empty"),
+        **_interactivity(ok),
+    }
+
+
+def _per_device(rate: MetricValue, devices: int | None) -> MetricValue:
+    if not devices:
+        return missing("the number of devices is not known", rate.n)
+    if rate.value is None:
+        return rate
+    return MetricValue(value=rate.value / devices, n=rate.n)
+
+
+def _interactivity(ok: Sequence[RequestRecord]) -> dict[str, MetricValue]:
+    timed = [r for r in ok if tpot_s(r) is not None]
+    tpots = samples("tpot_s", ok)
+    if not timed:
+        reason = _why_no_tpot(ok)
+        return {name: missing(reason) for name in ("tok_s_user", "tok_s_user_p50", "tok_s_user_p1")}
+    harmonic = sum(map(decode_tokens, timed)) / sum(map(decode_s, timed))
+    slow = _quantile(tpots, QUANTILES["p99"], "")
+    return {
+        "tok_s_user": MetricValue(value=harmonic, n=len(timed)),
+        "tok_s_user_p50": _quantile(1 / tpots, QUANTILES["p50"], ""),
+        "tok_s_user_p1": slow
+        if slow.value is None
+        else MetricValue(value=1 / slow.value, n=len(timed)),
+    }
+
+
+def _why_no_tpot(ok: Sequence[RequestRecord]) -> str:
+    if not ok:
+        return NO_SUCCESS
+    if all(len(r.chunks) == 1 for r in ok):
+        return "every output came in one chunk: there is no time between tokens"
+    return "no time passed between the chunks of any request"
+
+
+def _latencies(m: Measurement) -> dict[str, MetricValue]:
+    values: dict[str, MetricValue] = {}
+    for prefix in FAMILIES:
+        pooled = samples(prefix, m.succeeded)
+        empty = _why_no_tpot(m.succeeded) if prefix in ("tpot_s", "itl_s", "icl_s") else NO_SUCCESS
+        values[f"{prefix}_mean"] = (
+            MetricValue(value=float(pooled.mean()), n=len(pooled))
+            if len(pooled)
+            else missing(empty)
+        )
+        for name, quantile in QUANTILES.items():
+            values[f"{prefix}_{name}"] = _quantile(pooled, quantile, empty)
+    return {**values, **_adjusted(m)}
+
+
+def _quantile(pooled: np.ndarray, quantile: float, empty: str) -> MetricValue:
+    n, needed = len(pooled), needed_samples(quantile)
+    if n == 0:
+        return missing(empty)
+    if n < needed:
+        return missing(f"n={n} < {needed}", n)
+    return MetricValue(value=float(np.quantile(pooled, quantile)), n=n)
+
+
+def _adjusted(m: Measurement) -> dict[str, MetricValue]:
+    times = [e2e_s(r) if succeeded(r) else math.inf for r in m.issued]
+    values = {}
+    for name in ("p90", "p99"):
+        n, needed = len(times), needed_samples(QUANTILES[name])
+        if n < needed:
+            values[f"e2e_s_{name}_adj"] = missing(f"n={n} < {needed}", n)
+            continue
+        value = float(np.quantile(np.array(times), QUANTILES[name], method="higher"))
+        values[f"e2e_s_{name}_adj"] = (
+            MetricValue(value=value, n=n)
+            if math.isfinite(value)
+            else missing("so many requests failed that it is infinite", n)
+        )
+    return values
+
+
+def _speculation(m: Measurement) -> dict[str, MetricValue]:
+    ok = m.succeeded
+    steps = sum(r.verify_steps for r in ok)
+    proposed = sum(r.proposed_tokens for r in ok)
+    accepted = sum(r.accepted_tokens for r in ok)
+    chunks = sum(len(r.chunks) for r in ok)
+    tokens = sum(chunk.tokens for r in ok for chunk in r.chunks)
+    none = "no draft was verified" if ok else NO_SUCCESS
+    return {
+        "acceptance_length": _ratio(accepted + steps, steps, steps, none),
+        "acceptance_rate": _ratio(accepted, proposed, proposed, none),
+        "verify_efficiency": _ratio(accepted + steps, proposed + steps, steps, none)
+        if steps
+        else missing(none),
+        "tokens_per_chunk": _ratio(tokens, chunks, chunks, NO_SUCCESS),
+        **{
+            f"acceptance_p{position + 1}": _by_position(ok, position)
+            for position in range(MAX_DRAFT_POSITIONS)
+        },
+    }
+
+
+def _by_position(ok: Sequence[RequestRecord], position: int) -> MetricValue:
+    proposed = sum(_at(r.proposed_by_position, position) for r in ok)
+    accepted = sum(_at(r.accepted_by_position, position) for r in ok)
+    reason = "no draft reached this position" if ok else NO_SUCCESS
+    return _ratio(accepted, proposed, proposed, reason)
+
+
+def _at(counts: tuple[int, ...], position: int) -> int:
+    return counts[position] if position < len(counts) else 0
+
+
+def _load(m: Measurement) -> dict[str, MetricValue]:
+    ok, issued = m.succeeded, m.issued
+    failed = sum(not succeeded(r) and not cancelled(r) for r in issued)
+    length = m.window_length_s
+
+    def count(value: int) -> MetricValue:
+        return MetricValue(value=float(value), n=len(issued))
+
+    return {
+        "concurrency_mean": _concurrency(m),
+        "concurrency_peak": count(_peak(m)) if issued else missing("nothing was sent"),
+        "littles_law": _littles_law(m),
+        "prompt_tokens": count(sum(r.prompt_tokens for r in ok)) if ok else missing(NO_SUCCESS),
+        "output_tokens": count(sum(r.output_tokens for r in ok)) if ok else missing(NO_SUCCESS),
+        "completed_requests": count(len(ok)),
+        "failed_requests": count(failed),
+        "cancelled_requests": count(sum(map(cancelled, issued))),
+        "error_rate": _ratio(failed, len(issued), len(issued), "nothing was sent"),
+        "duration_s": MetricValue(value=length, n=1) if length else missing("the window is empty"),
+    }
+
+
+def _concurrency(m: Measurement) -> MetricValue:
+    if not m.issued:
+        return missing("nothing was sent")
+    busy = sum(m.seconds_inside(r) for r in m.issued)
+    return _ratio(busy, m.window_length_s, len(m.issued), "the window is empty")
+
+
+def _peak(m: Measurement) -> int:
+    """An end and a start at one instant do not overlap: a slot was handed on."""
+    events = []
+    for request in m.issued:
+        start, end = in_flight_s(request, m.window_s[1])
+        if start <= m.window_s[1] and end >= m.window_s[0]:
+            events += [(start, 1), (end, -1)]
+    level = peak = 0
+    for _, change in sorted(events):
+        level += change
+        peak = max(peak, level)
+    return peak
+
+
+def _littles_law(m: Measurement) -> MetricValue:
+    busy = _concurrency(m)
+    if not m.succeeded or not busy.value:
+        return missing(NO_SUCCESS if not m.succeeded else busy.reason or "nothing was in flight")
+    sent = sum(m.inside(r.sent_s) for r in m.issued)
+    ended = sum(m.inside(r.ended_s) for r in m.issued)
+    mean_e2e = float(samples("e2e_s", m.succeeded).mean())
+    rate = (sent + ended) / 2 / m.window_length_s
+    return MetricValue(value=rate * mean_e2e / busy.value, n=len(m.succeeded))
+
+
+def _engine(m: Measurement) -> dict[str, MetricValue]:
+    ok = m.succeeded
+    prompt = sum(r.prompt_tokens for r in ok)
+    run, skipped = (m.counters.get(f"decoder_rows_{name}") for name in ("run", "skipped"))
+    untold = "this engine does not count decoder rows"
+    return {
+        "cache_hit_rate": _ratio(sum(r.cached_tokens for r in ok), prompt, len(ok), NO_SUCCESS),
+        "preemptions": MetricValue(
+            value=float(sum(r.preemptions for r in m.issued)), n=len(m.issued)
+        )
+        if m.issued
+        else missing("nothing was sent"),
+        "decoder_rows_run": missing(untold) if run is None else MetricValue(value=run, n=1),
+        "decoder_rows_skipped": missing(untold)
+        if skipped is None
+        else MetricValue(value=skipped, n=1),
+        "decoder_rows_skipped_share": missing(untold)
+        if run is None or skipped is None
+        else _ratio(skipped, run + skipped, 1, "no row was run"),
+        "energy_j_token": _energy(m),
+        **_host(m),
+    }
+
+
+def _energy(m: Measurement) -> MetricValue:
+    """Growth of the counter of every device between the first and last sample in the window."""
+    readings: dict[int | None, list[float]] = {}
+    for sample in m.telemetry:
+        if sample.device_energy_j is not None and m.inside(sample.time_s):
+            readings.setdefault(sample.device_index, []).append(sample.device_energy_j)
+    if not readings:
+        return missing("this host has no energy counter that can be read")
+    if any(len(values) < 2 for values in readings.values()):
+        return missing("fewer than two energy readings fell into the window")
+    grown = [values[-1] - values[0] for values in readings.values()]
+    if min(grown) < 0:
+        return missing("an energy counter was reset")
+    tokens = sum(m.tokens_inside(r) for r in m.issued)
+    return _ratio(sum(grown), tokens, tokens, "no token arrived in the window")
+
+
+def _host(m: Measurement) -> dict[str, MetricValue]:
+    inside = [s for s in m.telemetry if m.inside(s.time_s)]
+    cpu = [s.cpu_percent for s in inside if s.cpu_percent is not None]
+    memory = [s.memory_bytes for s in inside if s.memory_bytes is not None]
+    none = "the host was not sampled in the window"
+    return {
+        "cpu_percent": MetricValue(value=sum(cpu) / len(cpu), n=len(cpu)) if cpu else missing(none),
+        "memory_peak_bytes": MetricValue(value=float(max(memory)), n=len(memory))
+        if memory
+        else missing(none),
+    }
+
+
+def _sent(request: RequestRecord) -> float:
+    assert request.sent_s is not None, f"{request.request_id} succeeded without being sent"
+    return request.sent_s
+
+
+def _one(value: float | None) -> list[float]:
+    return [] if value is None else [value]
+
+
+_SAMPLES: dict[str, Callable[[RequestRecord], list[float]]] = {
+    "ttft_s": lambda r: [ttft_s(r)],
+    "ttft_sched_s": lambda r: [r.chunks[0].time_s - r.intended_s],
+    "tpot_s": lambda r: _one(tpot_s(r)),
+    "itl_s": lambda r: [gap / n for gap, n in gaps(r) for _ in range(n)],
+    "icl_s": lambda r: [gap for gap, _ in gaps(r)],
+    "e2e_s": lambda r: [e2e_s(r)],
+    "e2e_sched_s": lambda r: [r.chunks[-1].time_s - r.intended_s],
+}

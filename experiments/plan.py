@@ -1,0 +1,237 @@
+"""A plan as people write it: YAML or a mapping, checked into one frozen object."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
+
+from experiments.border import Border, explain
+from experiments.errors import PlanError
+from experiments.records import AxisValue
+from experiments.workload import WorkloadSpec, resolved_source
+
+
+class Protocol(Border):
+    """How long and how often a point is measured. Seconds; counts are per slot in flight.
+
+    A trial stops sending when `measured_s` have passed and `measured_per_slot` requests a slot
+    are complete, at the latest after `limit_s` or `max_requests`; then it drains for at most
+    `drain_s`. `quick` bounds the time and is stamped indicative; `standard` follows the rule
+    60 s and 10 requests a slot.
+    """
+
+    name: Literal["quick", "standard"] = "quick"
+    warm_up_per_slot: int = Field(default=1, ge=0)
+    warm_up_output_tokens: int | None = Field(default=4, ge=1)  # None: as the workload asks
+    measured_s: float = Field(default=2.0, ge=0)
+    measured_per_slot: int = Field(default=1, ge=1)
+    limit_s: float = Field(default=10.0, gt=0)
+    max_requests: int = Field(default=10_000, ge=1)
+    drain_s: float = Field(default=20.0, gt=0)
+    repeats: int = Field(default=1, ge=1)
+    bootstrap_draws: int = Field(default=200, ge=20)
+
+    @property
+    def indicative(self) -> bool:
+        """True when the trial is too short for its numbers to be quoted."""
+        return self.name == "quick" or self.measured_s < 60 or self.measured_per_slot < 10
+
+
+PROTOCOLS = {
+    "quick": Protocol(),
+    "standard": Protocol(
+        name="standard",
+        warm_up_per_slot=2,
+        warm_up_output_tokens=None,
+        measured_s=60.0,
+        measured_per_slot=10,
+        limit_s=600.0,
+        max_requests=1_000_000,
+        drain_s=300.0,
+        repeats=3,
+        bootstrap_draws=500,
+    ),
+}
+
+
+def _named_protocol(value: object) -> object:
+    if isinstance(value, str):
+        if value not in PROTOCOLS:
+            raise ValueError(f"is {value!r}, which is none of {', '.join(PROTOCOLS)}")
+        return PROTOCOLS[value]
+    if isinstance(value, Mapping):
+        base = PROTOCOLS.get(str(value.get("name", "quick")))
+        return {**base.model_dump(), **value} if base else value
+    return value
+
+
+class ClosedLoad(Border):
+    """A fixed number of requests in flight: each one that ends is replaced at once."""
+
+    kind: Literal["closed"] = "closed"
+    batch_size: int = Field(default=1, ge=1)
+
+
+class RateLoad(Border):
+    """Requests sent at a rate, whatever the engine does; absolute times, drawn beforehand."""
+
+    kind: Literal["poisson", "constant"]
+    rate: float = Field(gt=0)  # requests a second
+
+
+class TraceLoad(Border):
+    """Requests sent when the trace says; `time_scale` 2 plays it twice as fast."""
+
+    kind: Literal["trace"]
+    time_scale: float = Field(default=1.0, gt=0)
+
+
+Load = Annotated[ClosedLoad | RateLoad | TraceLoad, Field(discriminator="kind")]
+
+
+class AxisBlock(Border):
+    """Axes that vary together: every combination (`product`) or side by side (`zip`)."""
+
+    product: dict[str, list[AxisValue]] | None = None
+    zip: dict[str, list[AxisValue]] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> Self:
+        if (self.product is None) == (self.zip is None):
+            raise ValueError("needs exactly one of product and zip")
+        for name, values in self.axes.items():
+            if not values:
+                raise ValueError(f"axis {name} has no value")
+            if self.product and len({(type(v), v) for v in values}) < len(values):
+                raise ValueError(f"axis {name} names a value twice")
+        lengths = {name: len(values) for name, values in self.axes.items()}
+        if self.zip is not None and len(set(lengths.values())) > 1:
+            raise ValueError(f"zip needs lists of one length, got {lengths}")
+        if not lengths:
+            raise ValueError("names no axis")
+        return self
+
+    @property
+    def axes(self) -> dict[str, list[AxisValue]]:
+        """The lists by axis name, of either kind."""
+        return (self.product if self.product is not None else self.zip) or {}
+
+
+class GateLimits(Border):
+    """What a valid trial meets. None switches a gate off."""
+
+    error_rate: float | None = Field(default=0.01, ge=0, le=1)
+    output_length_mismatch: float | None = Field(default=0.01, ge=0, le=1)
+    cache_hit_rate: float | None = Field(default=0.01, ge=0, le=1)
+    littles_law: float | None = Field(default=0.1, ge=0)
+    half_drift: float | None = Field(default=None, ge=0)
+
+
+def _as_list(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+class Plan(Border):
+    """A question and the points that answer it. Build with `load_plan`."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
+    question: str = ""
+    target: Literal["in_process", "simulated"] = "in_process"
+    simulation: dict[str, AxisValue] = Field(default_factory=dict)
+    protocol: Annotated[Protocol, BeforeValidator(_named_protocol)] = PROTOCOLS["quick"]
+    engine: dict[str, AxisValue] = Field(default_factory=dict)
+    axes: list[AxisBlock] = Field(default_factory=list)
+    workloads: list[WorkloadSpec] = Field(min_length=1)
+    load: Load = ClosedLoad()
+    where: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
+    repeats: int | None = Field(default=None, ge=1)  # None: as the protocol says
+    gates: GateLimits = GateLimits()
+    seed: int = Field(default=0, ge=0)
+    order: Literal["blocked", "as_written"] = "blocked"
+    max_trials: int | None = Field(default=None, ge=1)
+
+    @field_validator("workloads")
+    @classmethod
+    def _names_differ(cls, workloads: list[WorkloadSpec]) -> list[WorkloadSpec]:
+        names = [workload.name for workload in workloads]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two workloads have one name: {', '.join(sorted(names))}")
+        return workloads
+
+    @model_validator(mode="after")
+    def _simulation_has_a_target(self) -> Self:
+        if self.simulation and self.target != "simulated":
+            raise ValueError("simulation is only read with target: simulated")
+        return self
+
+    @property
+    def repeat_count(self) -> int:
+        """How often every point is measured."""
+        return self.repeats if self.repeats is not None else self.protocol.repeats
+
+    def document(self) -> dict[str, Any]:  # a JSON document has no narrower type
+        """The whole plan, defaults filled in, ready for JSON; `load_plan` reads it back."""
+        return self.model_dump(mode="json")
+
+    def with_engine(self, **fields: AxisValue) -> Plan:
+        """The same plan with other fixed engine fields (`model` above all)."""
+        return load_plan({**self.document(), "engine": {**self.engine, **fields}})
+
+
+def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = None) -> Plan:
+    """Read a plan; workload files are looked up from `base_dir` (the plan's own folder).
+
+    PlanError names the field and the remedy. Files are not opened yet; `expand` reads them.
+    """
+    if isinstance(source, Path):
+        return load_plan(_read_yaml(source), base_dir=base_dir or source.parent)
+    where = f"plan {source.get('name', '')}".strip()
+    if not source:
+        raise PlanError("is empty", where=where, remedy="Give at least a name and one workload.")
+    try:
+        plan = Plan.model_validate(dict(source))
+    except ValidationError as error:
+        raise explain(error, Plan, where=where) from error
+    workloads = [resolved_source(workload, base_dir) for workload in plan.workloads]
+    return plan.model_copy(update={"workloads": workloads})
+
+
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML where a key given twice is an error, not a silent loss of the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
+        seen: set[object] = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if key in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark
+                )
+            seen.add(key)
+        return super().construct_mapping(node, deep=deep)
+
+
+def _read_yaml(path: Path) -> Mapping[str, object]:
+    try:
+        document = yaml.load(path.read_text(encoding="utf-8"), Loader=_UniqueKeys)
+    except FileNotFoundError as error:
+        raise PlanError(
+            "there is no such plan",
+            where=str(path),
+            remedy="Write one with `workbench init`.",
+        ) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise PlanError(f"cannot be read: {error}", where=str(path)) from error
+    except (yaml.YAMLError, TypeError) as error:
+        raise PlanError(f"is not YAML: {error}", where=str(path)) from error
+    if document is None:
+        raise PlanError(
+            "is empty", where=str(path), remedy="Give at least a name and one workload."
+        )
+    if not isinstance(document, dict):
+        raise PlanError("is not a mapping of fields", where=str(path))
+    return document

@@ -1,0 +1,98 @@
+"""Whom an experiment asks: the one face that every engine under test shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from engine.request import Request, RequestId, RequestOutput
+from experiments.records import AxisValue
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetFacts:
+    """What is known of an engine configuration before it starts.
+
+    It has every field of `engine.config.ModelLimits`.
+    """
+
+    model: str  # the checkpoint as the plan named it
+    fingerprint: str  # content identity of the checkpoint; part of every trial id
+    vocab_size: int
+    eos_token_id: int
+    reserved_token_ids: tuple[int, ...]  # never drawn as synthetic content
+    window: int  # sliding rows
+    draft_block: int  # longest draft
+    can_truncate: bool  # the model has a decoder half
+    max_positions: int  # context of this configuration: prompt + output tokens
+    devices: int | None  # allocated to this configuration; None = cannot be told
+    accelerator: str | None
+    random_weights: bool
+    tokenizer_hash: str | None = None
+    simulated: bool = False
+
+
+class Target(Protocol):
+    """An engine under test. One thread uses it; errors are `TargetError`.
+
+    `describe` and `encode` need no running engine. The rest needs `open` first.
+    """
+
+    def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
+        """The whole engine configuration that `engine` stands for, defaults filled in.
+
+        ConfigError or PlanError names a field that is unknown or out of range.
+        """
+        ...
+
+    def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
+        """Facts of a configuration, without starting it.
+
+        ConfigError where the model refuses it, CheckpointError where there is no model.
+        """
+        ...
+
+    def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
+        """Token ids of a text under the tokenizer of this configuration's checkpoint."""
+        ...
+
+    def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
+        """Start the engine; returns when it can serve."""
+        ...
+
+    def submit(self, request: Request) -> None:
+        """Hand over one request; does not wait for it."""
+        ...
+
+    def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
+        """Outputs since the last call; waits at most about `timeout_s` for the first one."""
+        ...
+
+    def abort(self, request_id: RequestId) -> None:
+        """Give up one request; its last output, if any comes, says ABORT."""
+        ...
+
+    def reset(self) -> None:
+        """Forget what earlier requests left in caches. Nothing may be in flight."""
+        ...
+
+    def replica_of(self, request_id: RequestId) -> int | None:
+        """Which replica serves the request; None where there is only one."""
+        ...
+
+    def stats(self) -> dict[str, float]:
+        """Counters of the engine, since it started; names are the engine's."""
+        ...
+
+    def log_tail(self) -> str:
+        """The newest lines that the engine logged; readable after a failure too."""
+        ...
+
+    def close(self) -> None:
+        """Stop the engine and free what it held. Harmless when closed or never opened."""
+        ...
+
+
+TargetFactory = Callable[[], Target]
+"""Makes a target that is not open yet."""

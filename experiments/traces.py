@@ -1,0 +1,165 @@
+"""Request traces of real services: how long, when, and with which shared prefixes.
+
+Two public forms. Azure: CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`. Mooncake: JSONL with
+`timestamp` (ms), `input_length`, `output_length` and `hash_ids`, one id a block of 512 tokens,
+equal ids for equal blocks; a later turn of a session carries `delay` (ms after the turn before
+ended) in place of `timestamp`. The text itself is in neither.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+
+from experiments.errors import WorkloadError
+
+BLOCK_TOKENS = 512
+_AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceRow:
+    """One request of a trace, in tokens of the traced model and seconds since its first row."""
+
+    prompt_tokens: int
+    output_tokens: int
+    arrival_s: float | None  # None: a later turn
+    delay_s: float | None = None  # after the turn before ended
+    session: str | None = None
+    block_ids: tuple[int, ...] = ()  # empty: no prefix is shared
+
+
+def read_trace(path: Path) -> tuple[TraceRow, ...]:
+    """The rows of an Azure or a Mooncake file, in file order.
+
+    WorkloadError names the file, the line and what is wrong with it.
+    """
+    text = read_text(path)
+    lines = text.splitlines()
+    if not any(line.strip() for line in lines):
+        raise WorkloadError("has no rows", where=str(path))
+    rows = tuple(_azure(path, lines) if lines[0].startswith(_AZURE[0]) else _mooncake(path, lines))
+    if not rows:
+        raise WorkloadError("has a header and no rows", where=str(path))
+    return _from_zero(rows)
+
+
+def read_text(path: Path) -> str:
+    """A workload file as text. WorkloadError if it is missing or not UTF-8."""
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError as error:
+        raise WorkloadError(
+            "there is no such file",
+            where=str(path),
+            remedy="Paths are looked up from the plan's folder; `sample:NAME` names a shipped one.",
+        ) from error
+    except UnicodeDecodeError as error:
+        raise WorkloadError(f"is not UTF-8: {error.reason}", where=str(path)) from error
+    except OSError as error:
+        raise WorkloadError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def json_rows(path: Path, lines: list[str]) -> Iterator[tuple[str, dict[str, object]]]:
+    """(place, object) of every non-blank line of a JSONL file."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise WorkloadError(f"is not JSON: {error.msg}", where=place) from error
+        if not isinstance(row, dict):
+            raise WorkloadError("is not a JSON object", where=place)
+        yield place, row
+
+
+def _azure(path: Path, lines: list[str]) -> Iterator[TraceRow]:
+    header = tuple(next(csv.reader(lines)))
+    if header != _AZURE:
+        raise WorkloadError(
+            f"has the columns {','.join(header)}",
+            where=f"{path}:1",
+            remedy=f"An Azure trace has {','.join(_AZURE)}.",
+        )
+    for number, line in enumerate(lines[1:], start=2):
+        if not line.strip():
+            continue
+        place = f"{path}:{number}"
+        cells = line.split(",")
+        if len(cells) != len(_AZURE):
+            raise WorkloadError(f"has {len(cells)} columns, not 3", where=place)
+        yield TraceRow(
+            prompt_tokens=_count(cells[1], _AZURE[1], place),
+            output_tokens=_count(cells[2], _AZURE[2], place),
+            arrival_s=_instant(cells[0], place),
+        )
+
+
+def _instant(cell: str, place: str) -> float:
+    """Seconds on the trace's own scale. The files carry seven decimals; six are read."""
+    whole, _, fraction = cell.strip().partition(".")
+    try:
+        base = datetime.fromisoformat(f"{whole}+00:00").timestamp()
+        return base + (float(f"0.{fraction}") if fraction else 0.0)
+    except ValueError as error:
+        raise WorkloadError(f"TIMESTAMP is {cell!r}, not a date and time", where=place) from error
+
+
+def _mooncake(path: Path, lines: list[str]) -> Iterator[TraceRow]:
+    for place, row in json_rows(path, lines):
+        prompt = _count(row.get("input_length"), "input_length", place)
+        yield TraceRow(
+            prompt_tokens=prompt,
+            output_tokens=_count(row.get("output_length"), "output_length", place),
+            arrival_s=_milliseconds(row, "timestamp", place),
+            delay_s=_milliseconds(row, "delay", place),
+            session=str(row["session_id"]) if row.get("session_id") is not None else None,
+            block_ids=_blocks(row.get("hash_ids"), prompt, place),
+        )
+
+
+def _blocks(value: object, prompt_tokens: int, place: str) -> tuple[int, ...]:
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(type(block) is int for block in value):
+        raise WorkloadError("hash_ids is not a list of whole numbers", where=place)
+    if len(value) > -(-prompt_tokens // BLOCK_TOKENS):
+        raise WorkloadError(
+            f"has {len(value)} hash_ids for {prompt_tokens} tokens, more than one a block of "
+            f"{BLOCK_TOKENS}",
+            where=place,
+        )
+    return tuple(value)
+
+
+def _milliseconds(row: dict[str, object], field: str, place: str) -> float | None:
+    value = row.get(field)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
+        raise WorkloadError(f"{field} is {value!r}, not a number of milliseconds", where=place)
+    return value / 1000
+
+
+def _count(value: object, field: str, place: str) -> int:
+    """A whole number of tokens, at least 1."""
+    text = str(value).strip()
+    if isinstance(value, bool) or not text.lstrip("-").isdecimal():
+        raise WorkloadError(f"{field} is {value!r}, not a whole number", where=place)
+    if int(text) < 1:
+        raise WorkloadError(f"{field} is {text}; a request has at least one token", where=place)
+    return int(text)
+
+
+def _from_zero(rows: tuple[TraceRow, ...]) -> tuple[TraceRow, ...]:
+    first = min((row.arrival_s for row in rows if row.arrival_s is not None), default=0.0)
+    return tuple(
+        row if row.arrival_s is None else replace(row, arrival_s=row.arrival_s - first)
+        for row in rows
+    )
