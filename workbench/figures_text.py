@@ -1,0 +1,87 @@
+"""Numbers and words as figures and pages show them: three digits, escaped, never a false zero."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+
+MISSING = "—"
+AXIS_NAMES = {
+    "batch_size": ("c", "requests in flight", "{} in flight"),
+    "draft_length": ("d", "draft length", "draft length {}"),
+    "replay_keep_tokens": ("k", "keep tokens", "{} keep tokens"),
+    "data_parallel_size": ("dp", "replicas", "{} replicas"),
+}
+"""Axis name -> (mark in labels beside points, words, phrase with a value)."""
+
+
+def number(value: float | None) -> str:
+    """Three significant digits with thousands separators; an em dash for None, NaN and infinity."""
+    if value is None or not math.isfinite(value):
+        return MISSING
+    if (isinstance(value, int) and abs(value) < 1000) or value == 0:
+        return f"{value:.0f}"
+    magnitude = math.floor(math.log10(abs(value)))
+    if magnitude < -4:
+        return f"{value:.2e}"
+    return f"{round(value, 2 - magnitude):,.{max(0, 2 - magnitude)}f}"
+
+
+def interval(low: float | None, high: float | None) -> str:
+    """`low to high`, or an empty string where the measurement gave no interval."""
+    shown = (number(low), number(high))
+    return "" if MISSING in shown else f"{shown[0]} to {shown[1]}"
+
+
+def value_text(value: object) -> str:
+    """An axis or configuration value in words; missing and NaN are an em dash."""
+    if value is None or value != value:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.0f}" if value.is_integer() and abs(value) < 1e6 else f"{value:.4g}"
+    return str(value)
+
+
+def short(text: str, limit: int) -> str:
+    """`text` in at most `limit` characters, with an ellipsis where it was cut."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def safe(text: object) -> str:
+    """`text` without any mark-up that plotly or a browser would act on."""
+    return html.escape(str(text), quote=False)
+
+
+def wrap(text: str, width: int) -> str:
+    """Escaped `text` broken into lines of at most `width` characters, in plotly's mark-up."""
+    return "<br>".join(safe(line) for line in textwrap.wrap(text, width))
+
+
+def axis_words(name: str) -> str:
+    """What an axis is called in a sentence: `axis.draft_length` -> `draft length`."""
+    bare = name.split(".", 1)[-1]
+    return AXIS_NAMES[bare][1] if bare in AXIS_NAMES else bare.replace("_", " ")
+
+
+def axis_phrase(name: str, value: str) -> str:
+    """An axis with its value in a sentence: `draft length 5`, `16 in flight`, `1 replica`."""
+    bare = name.split(".", 1)[-1]
+    if bare == "data_parallel_size" and value == "1":
+        return "1 replica"
+    return (
+        AXIS_NAMES[bare][2].format(value) if bare in AXIS_NAMES else f"{axis_words(name)} {value}"
+    )
+
+
+def axis_mark(name: str) -> str:
+    """The mark that stands for an axis beside a point: `axis.draft_length` -> `d`."""
+    bare = name.split(".", 1)[-1]
+    return AXIS_NAMES[bare][0] if bare in AXIS_NAMES else bare.replace("_", " ") + " "
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 trial`, `2 trials`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
