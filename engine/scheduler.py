@@ -1,0 +1,324 @@
+"""Who runs what in the next step: continuous batching over slots and blocks, without torch.
+
+Order of a step: sequences that decode, oldest first; sequences that are still being
+prefilled, oldest first, by chunks; then waiting ones, in order of arrival. When blocks run
+out, the youngest running sequence that this step has not placed yet, and that is younger than
+the one in need, is preempted: it gives everything back, keeps its tokens, and replays them
+later as if they were prompt. The oldest sequence can preempt all others, and no sequence may
+grow past the pool, so some sequence advances in every step.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+from engine.cache.blocks import Pool
+from engine.errors import PromptTooLongError, RequestError
+from engine.request import FinishReason, RequestOutput
+from engine.sequence import Sequence, SequenceState
+from engine.step import ScheduledBatch, ScheduledSequence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence as Many
+
+    from engine.cache.blocks import Handle
+    from engine.request import RequestId, TokenLogprob
+    from engine.step import SchedulerLimits, SequenceResult
+
+
+class Scheduler:
+    """Owns the sequences, the slots and the blocks of one replica. Not thread safe."""
+
+    def __init__(self, limits: SchedulerLimits) -> None:
+        self.limits = limits
+        self.preemptions = 0
+        self.prompt_tokens = 0  # run, replays included
+        self.output_tokens = 0  # delivered
+        self.proposed_tokens = 0
+        self.accepted_tokens = 0
+        self._blocks = Pool(limits.blocks)
+        self._slots = Pool(limits.max_num_seqs)
+        self._waiting: deque[Sequence] = deque()
+        self._running: list[Sequence] = []  # oldest first
+        self._unfinished: dict[RequestId, Sequence] = {}
+        self._undelivered: list[RequestOutput] = []
+
+    @property
+    def waiting(self) -> int:
+        """Sequences without a slot."""
+        return len(self._waiting)
+
+    @property
+    def running(self) -> int:
+        """Sequences with a slot."""
+        return len(self._running)
+
+    @property
+    def blocks_used(self) -> int:
+        """Blocks that sequences hold."""
+        return self._blocks.used
+
+    def has_unfinished(self) -> bool:
+        """Whether a sequence is under way, or an output not collected yet."""
+        return bool(self._unfinished or self._undelivered)
+
+    def add(self, sequence: Sequence) -> None:
+        """Queue a sequence.
+
+        PromptTooLongError: no room for one generated token. RequestError: the id is in use.
+        """
+        where = f"request {sequence.request.request_id}"
+        if sequence.request.request_id in self._unfinished:
+            raise RequestError("the id is in use.", where=where, remedy="Use one id a request.")
+        check_prompt_fits(sequence.prompt_tokens, self.limits.longest_sequence, where=where)
+        self._unfinished[sequence.request.request_id] = sequence
+        self._waiting.append(sequence)
+
+    def abort(self, request_id: RequestId, time_ns: int) -> bool:
+        """End a sequence early; False if there is none. `collect` returns its last output."""
+        return self._end_early(request_id, time_ns, FinishReason.ABORT, None)
+
+    def fail(self, batch: ScheduledBatch, error: str, time_ns: int) -> None:
+        """End every sequence of a step that could not be run."""
+        for entry in batch.sequences:
+            request_id = entry.sequence.request.request_id
+            self._end_early(request_id, time_ns, FinishReason.ERROR, error)
+
+    def collect(self) -> list[RequestOutput]:
+        """Outputs of sequences that ended outside `settle`, once."""
+        outputs, self._undelivered = self._undelivered, []
+        return outputs
+
+    def schedule(self, time_ns: int) -> ScheduledBatch:
+        """Plan a step: take slots and blocks, preempt where they run out."""
+        placed: list[ScheduledSequence] = []
+        is_placed: set[Sequence] = set()
+        budget = self.limits.max_num_batched_tokens
+        is_short_of_blocks = False
+        for sequence in sorted(self._running, key=lambda s: not s.is_decoding):
+            if not budget or sequence.state is not SequenceState.RUNNING:
+                continue
+            entry = self._place(sequence, budget, is_placed)
+            if entry is None:
+                is_short_of_blocks = True
+                continue
+            placed.append(entry)
+            is_placed.add(sequence)
+            budget -= entry.known + entry.drafts
+        if not is_short_of_blocks:
+            self._admit(placed, budget, time_ns)
+        assert placed or not self._unfinished, "nothing to run although something is unfinished"
+        return ScheduledBatch(tuple(placed))
+
+    def settle(
+        self, batch: ScheduledBatch, results: Many[SequenceResult], time_ns: int
+    ) -> list[RequestOutput]:
+        """Take in the results of a step, in its order; returns what clients should hear."""
+        outputs: list[RequestOutput] = []
+        for entry, result in zip(batch.sequences, results, strict=True):
+            if entry.sequence.state is SequenceState.RUNNING:
+                output = self._settle_one(entry, result, time_ns)
+                if output is not None:
+                    outputs.append(output)
+        return outputs
+
+    def check_integrity(self) -> None:
+        """Assert that every block and slot has one owner, and that the counts sum up."""
+        self._blocks.check_integrity([b for s in self._running for b in s.blocks])
+        self._slots.check_integrity([s.slot for s in self._running if s.slot is not None])
+        assert self._slots.used == len(self._running)
+        assert all(not s.blocks and s.slot is None for s in self._waiting)
+        assert len(self._unfinished) == len(self._running) + len(self._waiting)
+
+    # -- placing
+
+    def _place(
+        self, sequence: Sequence, budget: int, placed: set[Sequence]
+    ) -> ScheduledSequence | None:
+        known = min(len(sequence.tokens) - sequence.computed, budget)
+        while self._room(sequence) < known:
+            victim = self._victim(sequence, placed)
+            if victim is None:
+                return None
+            self._preempt(victim)
+        drafts = 0
+        if sequence.is_decoding:
+            room = min(self._room(sequence), budget) - known
+            drafts = max(0, min(self.limits.draft_length, sequence.can_draft, room))
+        self._grow(sequence, sequence.computed + known + drafts)
+        return ScheduledSequence(sequence, sequence.computed, known, drafts)
+
+    def _room(self, sequence: Sequence) -> int:
+        blocks = len(sequence.blocks) + self._blocks.available
+        return blocks * self.limits.block_tokens - sequence.computed
+
+    def _grow(self, sequence: Sequence, tokens: int) -> None:
+        missing = self._blocks_for(tokens) - len(sequence.blocks)
+        if missing > 0:
+            sequence.blocks.extend(self._blocks.take(missing))
+
+    def _blocks_for(self, tokens: int) -> int:
+        return -(-tokens // self.limits.block_tokens)
+
+    def _victim(self, needy: Sequence, placed: set[Sequence]) -> Sequence | None:
+        for candidate in reversed(self._running):
+            if candidate is needy:
+                return None
+            if candidate not in placed:
+                return candidate
+        return None
+
+    def _preempt(self, sequence: Sequence) -> None:
+        self._give_back(sequence)
+        sequence.computed = 0
+        sequence.state = SequenceState.WAITING
+        sequence.preemptions += 1
+        self.preemptions += 1
+        self._waiting.appendleft(sequence)
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._running.remove(sequence)
+        for block in sequence.blocks:
+            self._blocks.release(block)
+        sequence.blocks = []
+        self._slots.release(_slot(sequence))
+        sequence.slot = None
+
+    def _admit(self, placed: list[ScheduledSequence], budget: int, time_ns: int) -> None:
+        while self._waiting and budget and self._slots.available:
+            sequence = self._waiting[0]
+            known = min(len(sequence.tokens), budget)
+            # One that was preempted comes back when it fits whole, else it would thrash.
+            needed = len(sequence.tokens) if sequence.preemptions else known
+            if self._blocks_for(needed) > self._blocks.available:
+                break
+            self._waiting.popleft()
+            self._running.append(sequence)
+            sequence.state = SequenceState.RUNNING
+            sequence.slot = self._slots.take(1)[0]
+            if sequence.first_scheduled_ns is None:
+                sequence.first_scheduled_ns = time_ns
+            self._grow(sequence, known)
+            placed.append(ScheduledSequence(sequence, 0, known, 0))
+            budget -= known
+
+    # -- settling
+
+    def _settle_one(
+        self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
+    ) -> RequestOutput | None:
+        sequence = entry.sequence
+        if result.error is not None:
+            self._finish(sequence)
+            return _last_output(sequence, time_ns, FinishReason.ERROR, result.error)
+        self.prompt_tokens += max(0, min(entry.known, sequence.prompt_tokens - entry.first))
+        sequence.computed += entry.known
+        sequence.prompt_logprobs.update(result.prompt_logprobs)
+        if not result.token_ids:
+            return None
+        return self._deliver(entry, result, time_ns)
+
+    def _deliver(
+        self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
+    ) -> RequestOutput:
+        sequence = entry.sequence
+        is_first = sequence.output_tokens == 0
+        token_ids, reason = self._until_stop(sequence, result.token_ids)
+        accepted = min(result.accepted, len(token_ids))
+        sequence.tokens.extend(token_ids)
+        sequence.computed += result.accepted
+        self.output_tokens += len(token_ids)
+        self.proposed_tokens += entry.drafts
+        self.accepted_tokens += accepted
+        if reason is not None:
+            self._finish(sequence)
+        return RequestOutput(
+            request_id=sequence.request.request_id,
+            token_ids=token_ids,
+            time_ns=time_ns,
+            finish_reason=reason,
+            logprobs=result.logprobs[: len(token_ids)],
+            prompt_logprobs=_prompt_logprobs(sequence) if is_first else None,
+            proposed=entry.drafts,
+            accepted=accepted,
+            verify_steps=int(entry.drafts > 0),
+            arrived_ns=sequence.arrived_ns,
+            first_scheduled_ns=sequence.first_scheduled_ns,
+            preemptions=sequence.preemptions,
+        )
+
+    def _until_stop(
+        self, sequence: Sequence, token_ids: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], FinishReason | None]:
+        stops = stopping_ids(sequence, self.limits.eos_token_id)
+        free = max(0, sequence.request.sampling.min_tokens - sequence.output_tokens)
+        for index, token_id in enumerate(token_ids):
+            if index >= free and token_id in stops:
+                return token_ids[: index + 1], FinishReason.STOP
+        is_full = len(sequence.tokens) + len(token_ids) >= sequence.last_length
+        return token_ids, FinishReason.LENGTH if is_full else None
+
+    def _finish(self, sequence: Sequence) -> None:
+        if sequence.state is SequenceState.RUNNING:
+            self._give_back(sequence)
+        else:
+            self._waiting.remove(sequence)
+        sequence.state = SequenceState.FINISHED
+        del self._unfinished[sequence.request.request_id]
+
+    def _end_early(
+        self, request_id: RequestId, time_ns: int, reason: FinishReason, error: str | None
+    ) -> bool:
+        sequence = self._unfinished.get(request_id)
+        if sequence is None:
+            return False
+        self._finish(sequence)
+        self._undelivered.append(_last_output(sequence, time_ns, reason, error))
+        return True
+
+
+def check_prompt_fits(prompt_tokens: int, longest_sequence: int, *, where: str) -> None:
+    """PromptTooLongError unless the prompt leaves room for one generated token."""
+    if prompt_tokens >= longest_sequence:
+        raise PromptTooLongError(
+            f"the prompt has {prompt_tokens} tokens, the context holds {longest_sequence} with "
+            "its output.",
+            where=where,
+            remedy=f"Shorten it to at most {longest_sequence - 1} tokens, or raise max_model_len "
+            "or cache_tokens.",
+        )
+
+
+def stopping_ids(sequence: Sequence, eos_token_id: int) -> frozenset[int]:
+    """Token ids that end this sequence."""
+    sampling = sequence.request.sampling
+    eos = () if sampling.ignore_eos else (eos_token_id,)
+    return frozenset((*sampling.stop_token_ids, *eos))
+
+
+def _slot(sequence: Sequence) -> Handle:
+    assert sequence.slot is not None, "a running sequence has a slot"
+    return sequence.slot
+
+
+def _prompt_logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...] | None:
+    if not sequence.request.sampling.prompt_logprobs:
+        return None
+    found = sequence.prompt_logprobs
+    return (None, *(found[position] for position in range(1, sequence.prompt_tokens)))
+
+
+def _last_output(
+    sequence: Sequence, time_ns: int, reason: FinishReason, error: str | None
+) -> RequestOutput:
+    return RequestOutput(
+        request_id=sequence.request.request_id,
+        token_ids=(),
+        time_ns=time_ns,
+        finish_reason=reason,
+        error=error,
+        arrived_ns=sequence.arrived_ns,
+        first_scheduled_ns=sequence.first_scheduled_ns,
+        preemptions=sequence.preemptions,
+    )
