@@ -1,0 +1,121 @@
+"""The attention sublayer: own window rows and selected global rows in one softmax."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.models.deepseek_v41.caches import global_name, window_name
+from engine.models.deepseek_v41.compression import Compressor
+from engine.models.deepseek_v41.config import IndexMode
+from engine.models.deepseek_v41.parameters import AttentionParameters, attention_parameters
+from engine.models.deepseek_v41.selection import Indexer, read_shared
+from kernels.attention.reference import KeyRows, attend
+from kernels.matmul.reference import grouped_linear, linear
+from kernels.norm.reference import rms_norm
+from kernels.rotary.reference import Rotation, rotate
+
+if TYPE_CHECKING:
+    from engine.models.deepseek_v41.config import DeepseekV41Config, LayerPlan
+    from engine.models.deepseek_v41.layout import Tile
+    from engine.models.deepseek_v41.parameters import Weights
+    from engine.models.deepseek_v41.step import Selection, Step
+
+
+def queries_and_keys(
+    x: Tensor, parameters: AttentionParameters, turn: Rotation
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Rotated queries [rows, heads, dim] and key [rows, dim], and the query latent."""
+    down = linear(x, parameters.down)
+    latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
+    latent = rms_norm(latent, parameters.q_norm, parameters.eps)
+    queries = linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
+    keys = rms_norm(kv, parameters.kv_norm, parameters.eps)
+    return rotate(queries, turn), rotate(keys, turn), latent
+
+
+def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
+    """Undo the rotation of [rows, heads, dim] at the query and project: [rows, width]."""
+    flat = rotate(attended, turn.inverse()).flatten(1)
+    grouped = flat.unflatten(1, (parameters.wo_a.shape[0], -1))
+    return linear(grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention:
+    """Attention of one backbone layer and its part in compressing and indexing."""
+
+    plan: LayerPlan
+    parameters: AttentionParameters
+    compressor: Compressor | None
+    indexer: Indexer | None
+
+    @classmethod
+    def read(
+        cls, weights: Weights, config: DeepseekV41Config, layer: int, *, released_caches: bool
+    ) -> Attention:
+        """Parameters under `layers.N.attn.`."""
+        plan = config.layers[layer]
+        is_owner = plan.mode is IndexMode.FULL
+        has_index = plan.mode in (IndexMode.FULL, IndexMode.REINDEX)
+        return cls(
+            plan=plan,
+            parameters=attention_parameters(weights, config),
+            compressor=Compressor.read(weights, config, layer) if is_owner else None,
+            indexer=Indexer.read(weights, config, layer, released_caches=released_caches)
+            if has_index
+            else None,
+        )
+
+    def run(self, x: Tensor, step: Step) -> Tensor:
+        """Attend for the rows of the running half: x [rows, width] normed, same shape back.
+
+        The layer's global rows of this step must be written already.
+        """
+        half, name = step.half, window_name(self.plan.layer)
+        turn = half.turn(self.plan.ratio)
+        queries, fresh, latent = queries_and_keys(x, self.parameters, turn)
+        if self.indexer is not None:
+            self.indexer.publish(x, latent, turn, step)
+        old = step.caches.read(name, half.rows.old_rows)
+        keys = torch.cat((old, step.caches.rounded(name, fresh)))
+        attended = torch.cat(
+            [
+                self._tile(number, tile, queries, keys, step).flatten(0, 1)
+                for number, tile in enumerate(half.rows.tiles)
+            ]
+        )
+        half.write_ring(step.caches, name, fresh)
+        if half.rows.order is not None:
+            attended = attended[half.rows.order]
+        return output(attended, self.parameters, turn)
+
+    def _tile(self, number: int, tile: Tile, queries: Tensor, keys: Tensor, step: Step) -> Tensor:
+        """Attended queries of one tile: [B, Q, heads, dim]."""
+        chosen = queries[tile.rows]
+        selection = step.published.selections[number] if self.plan.ratio else None
+        sink, scale = self.parameters.sink, self.parameters.head_dim**-0.5
+        if selection is None or not selection.per_query:
+            parts = [KeyRows(keys[tile.window_rows], tile.window_visible)]
+            if selection is not None:
+                parts.append(self._shared_rows(tile, selection, step))
+            return attend(chosen, parts, sink, scale)
+        parts = [
+            KeyRows(keys[tile.own_window_rows], tile.own_window_visible),
+            KeyRows(step.caches.read(self._global, selection.rows), selection.visible),
+        ]
+        single = chosen.flatten(0, 1).unsqueeze(1)
+        return attend(single, parts, sink, scale).view_as(chosen)
+
+    @property
+    def _global(self) -> str:
+        assert self.plan.kv_owner is not None
+        return global_name(self.plan.kv_owner)
+
+    def _shared_rows(self, tile: Tile, selection: Selection, step: Step) -> KeyRows:
+        context = selection.visible.shape[-1]
+        rows = read_shared(tile, self._global, self.plan.ratio, context, step)
+        return KeyRows(rows, selection.visible)

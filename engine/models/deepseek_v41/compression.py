@@ -1,0 +1,73 @@
+"""Global rows and index keys, written by the layers that own them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.models.deepseek_v41.caches import global_name, index_name, tail_name
+from kernels.compressor.reference import pool_pairs
+from kernels.matmul.reference import linear
+from kernels.norm.reference import rms_norm
+from kernels.rotary.reference import rotate
+
+if TYPE_CHECKING:
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+    from engine.models.deepseek_v41.parameters import Weights
+    from engine.models.deepseek_v41.step import PageWrite, Step
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressor:
+    """Turns normed layer inputs into global rows (one for `ratio` tokens) and index keys."""
+
+    owner: int
+    ratio: int
+    project: Tensor  # ratio 1: wkv [dim, width]; ratio 2: wkv and wgate, at least float32
+    norm: Tensor
+    index_project: Tensor  # [index dim, dim]
+    index_norm: Tensor
+    eps: float
+
+    @classmethod
+    def read(cls, weights: Weights, config: DeepseekV41Config, owner: int) -> Compressor:
+        """Parameters under `...attn.` of an owner."""
+        ratio = config.compress_ratios[owner]
+        if ratio == 1:
+            project = weights["compressor.wkv.weight"]
+        else:
+            names = ("compressor.wkv.weight", "compressor.wgate.weight")
+            project = torch.cat([weights.wide(name) for name in names])
+        return cls(
+            owner=owner,
+            ratio=ratio,
+            project=project,
+            norm=weights.wide("compressor.norm.weight"),
+            index_project=weights["indexer.wk.weight"],
+            index_norm=weights.wide("indexer.k_norm.weight"),
+            eps=config.rms_norm_eps,
+        )
+
+    def write(self, x: Tensor, step: Step) -> None:
+        """Write the rows that the batch closes. x [T, width] covers every row of the batch."""
+        caches = step.caches
+        pages = step.pages(self.ratio, caches.rows_per_block(global_name(self.owner)))
+        pooled = linear(x, self.project)
+        if self.ratio == 2:
+            pooled = self._close_pairs(pooled, pages, step)
+        latent = rms_norm(pooled.to(x.dtype), self.norm, self.eps)  # [closed, dim]
+        key = rms_norm(linear(latent, self.index_project), self.index_norm, self.eps)
+        caches.write(index_name(self.owner), pages.physical, rotate(key, pages.turn))
+        caches.write(global_name(self.owner), pages.physical, rotate(latent, pages.turn))
+
+    def _close_pairs(self, fresh: Tensor, pages: PageWrite, step: Step) -> Tensor:
+        """Pool each closing token with the one before it, which may be an older step's."""
+        name = tail_name(self.owner)
+        ring = step.caches.groups[name].rows  # type: ignore[union-attr]
+        old = step.caches.read(name, step.tail_rows(ring))
+        pooled = pool_pairs(torch.cat((old, fresh))[pages.previous], fresh[pages.closing])
+        step.encoder.write_ring(step.caches, name, fresh)
+        return pooled

@@ -1,0 +1,167 @@
+"""DSpark: three small layers that guess a block of tokens from what the target saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.batch import DraftBatch, DraftOutput
+from engine.models.deepseek_v41.attention import output, queries_and_keys
+from engine.models.deepseek_v41.caches import context_name
+from engine.models.deepseek_v41.layers import Block, Stream
+from engine.models.deepseek_v41.parameters import (
+    AttentionParameters,
+    Weights,
+    attention_parameters,
+)
+from kernels.attention.reference import KeyRows, attend
+from kernels.cache_ops.reference import ring_rows
+from kernels.matmul.reference import linear
+from kernels.norm.reference import rms_norm
+from kernels.rotary.reference import Rotation, rotate
+from kernels.topk.reference import first_argmax
+
+if TYPE_CHECKING:
+    from engine.cache.storage import CacheStorage
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+    from engine.models.deepseek_v41.rope import Rope
+    from engine.models.deepseek_v41.step import Half
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shared:
+    """What the drafter borrows from its target."""
+
+    embedding: Tensor  # [vocab, width]
+    head: Tensor  # [vocab, width], at least float32
+    rope: Rope
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stage:
+    """One draft layer."""
+
+    number: int
+    block: Block
+    attention: AttentionParameters
+
+    def context_keys(self, context: Tensor, turn: Rotation) -> Tensor:
+        """Keys of target positions from their projected taps [rows, width]: [rows, dim]."""
+        attention = self.attention
+        return rotate(
+            rms_norm(linear(context, attention.wkv), attention.kv_norm, attention.eps), turn
+        )
+
+
+class Drafter:
+    """The stages and their heads. Argmax drafting: a guess feeds the Markov head of the next."""
+
+    def __init__(self, weights: Weights, config: DeepseekV41Config, shared: Shared) -> None:
+        self._config = config
+        self._shared = shared
+        stages = config.num_nextn_predict_layers
+        first, last = weights.under("mtp.0."), weights.under(f"mtp.{stages - 1}.")
+        self._main_proj = first["main_proj.weight"]
+        self._main_norm = first.wide("main_norm.weight")
+        self._norm = last.wide("norm.weight")
+        self._markov_embed = last.wide("markov_head.embed.weight")
+        self._markov_head = last.wide("markov_head.head.weight")
+        self._confidence = last.wide("confidence_head.proj.weight")  # [1, width + rank]
+        self._stages = tuple(_read_stage(weights, config, i) for i in range(stages))
+
+    def write_context(self, taps: Tensor, half: Half, caches: CacheStorage) -> None:
+        """Context rows of every stage from the taps [rows, targets * width] of the half."""
+        context = rms_norm(
+            linear(taps, self._main_proj), self._main_norm, self._config.rms_norm_eps
+        )
+        for stage in self._stages:
+            keys = stage.context_keys(context, half.plain)
+            half.write_ring(caches, context_name(stage.number), keys)
+
+    def draft(self, batch: DraftBatch, caches: CacheStorage) -> DraftOutput:
+        """Run the block for each sequence and guess `draft_length` tokens."""
+        count, size = len(batch.anchor_ids), self._config.dspark_block_size
+        ids = batch.anchor_ids.new_full((count, size), self._config.dspark_noise_token_id)
+        ids[:, 0] = batch.anchor_ids
+        offsets = torch.arange(size, device=ids.device)
+        positions = (batch.anchor_positions[:, None] + offsets).flatten()
+        turn = self._shared.rope.at(positions, ratio=0)
+        stream = Stream.start(self._shared.embedding[ids.flatten()], self._config.hc_mult)
+        where, visible = self._context(batch, caches)
+        for stage in self._stages:
+            attention = _BlockAttention(stage, turn, where, visible, caches)
+            x = stage.block.attention_input(stream)
+            stream = stage.block.run(stream, x, attention.run)
+        hidden = stream.collapsed().view(count, size, -1)[:, : batch.draft_length]
+        return self._guess(hidden, batch.anchor_ids)
+
+    def _context(self, batch: DraftBatch, caches: CacheStorage) -> tuple[Tensor, Tensor]:
+        """Ring rows of the newest window of context and which exist: [R, window]."""
+        window = self._config.sliding_window
+        back = torch.arange(-window, 0, device=batch.slots.device)
+        positions = batch.anchor_positions[:, None] + back
+        ring = caches.groups[context_name(0)].rows  # type: ignore[union-attr]
+        visible = positions >= batch.decoder_start[:, None].clamp(min=0)
+        return ring_rows(batch.slots[:, None], positions, ring), visible
+
+    def _guess(self, hidden: Tensor, anchors: Tensor) -> DraftOutput:
+        """Serial heads over hidden [R, length, width] (before the norm)."""
+        wide = self._shared.head.dtype
+        normed = rms_norm(hidden, self._norm, self._config.rms_norm_eps)
+        base = linear(normed, self._shared.head)  # [R, length, vocab]
+        token, ids, logits, confidence = anchors, [], [], []
+        for i in range(hidden.shape[1]):
+            markov = self._markov_embed[token]
+            logits.append(base[:, i] + linear(markov, self._markov_head))
+            seen = torch.cat((hidden[:, i].to(wide), markov), -1)
+            confidence.append(linear(seen, self._confidence).squeeze(-1))
+            token = first_argmax(logits[-1])
+            ids.append(token)
+        return DraftOutput(
+            token_ids=torch.stack(ids, 1),
+            logits=torch.stack(logits, 1),
+            confidence=torch.stack(confidence, 1),
+        )
+
+
+@dataclass(frozen=True)
+class _BlockAttention:
+    """A block sees the context and all of itself: no causal mask inside."""
+
+    stage: Stage
+    turn: Rotation
+    context_rows: Tensor  # [R, window]
+    context_visible: Tensor  # [R, window]
+    caches: CacheStorage
+
+    def run(self, x: Tensor) -> Tensor:
+        parameters, name = self.stage.attention, context_name(self.stage.number)
+        sequences = len(self.context_rows)
+        queries, keys, _ = queries_and_keys(x, parameters, self.turn)
+        queries = queries.unflatten(0, (sequences, -1))  # [R, block, heads, dim]
+        block = self.caches.rounded(name, keys).unflatten(0, (sequences, -1))
+        size = block.shape[1]
+        parts = (
+            KeyRows(
+                self.caches.read(name, self.context_rows),
+                self.context_visible.unsqueeze(1).expand(-1, size, -1),
+            ),
+            KeyRows(block, self.context_visible.new_ones(sequences, size, size)),
+        )
+        attended = attend(queries, parts, parameters.sink, parameters.head_dim**-0.5)
+        return output(attended.flatten(0, 1), parameters, self.turn)
+
+
+def _read_stage(weights: Weights, config: DeepseekV41Config, number: int) -> Stage:
+    inner = weights.under(f"mtp.{number}.")
+    block = Block.read(
+        inner,
+        config,
+        experts=config.dspark_n_routed_experts,
+        per_token=config.dspark_num_experts_per_tok,
+    )
+    attention = attention_parameters(inner.under("attn."), config)
+    return Stage(number=number, block=block, attention=attention)

@@ -1,0 +1,105 @@
+"""One layer between the streams: what backbone layers and draft stages have in common."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
+
+from engine.models.deepseek_v41.parameters import (
+    MoeParameters,
+    Weights,
+    mixing_parameters,
+    moe_parameters,
+)
+from kernels.activation.reference import swiglu
+from kernels.grouped_matmul.reference import run_experts
+from kernels.hyper_connection.reference import Mixing, collapse, expand, mixes
+from kernels.matmul.reference import linear
+from kernels.norm.reference import rms_norm
+from kernels.precision import at_least_float32
+from kernels.routing.reference import route
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+
+
+class Stream(NamedTuple):
+    """The residual between layers: n streams, and how the next sublayer reads them.
+
+    Each sublayer reads with the weights that the sublayer before it computed (lagged mHC).
+    """
+
+    streams: Tensor  # [rows, n, width]
+    pre: Tensor  # [rows, n], at least float32
+
+    @classmethod
+    def start(cls, embedded: Tensor, n: int) -> Stream:
+        """n copies of the embeddings [rows, width]; the first sublayer reads the first copy."""
+        wide = at_least_float32(embedded.dtype)
+        pre = torch.zeros(embedded.shape[0], n, dtype=wide, device=embedded.device)
+        pre[:, 0] = 1
+        return cls(streams=embedded.unsqueeze(1).repeat(1, n, 1), pre=pre)
+
+    def rows(self, index: Tensor) -> Stream:
+        """Some of the rows."""
+        return Stream(streams=self.streams[index], pre=self.pre[index])
+
+    def collapsed(self) -> Tensor:
+        """What the next sublayer reads, before its norm: [rows, width]."""
+        return collapse(self.streams, self.pre)
+
+    def mean(self) -> Tensor:
+        """Mean of the streams in at least float32, rounded to their dtype: [rows, width]."""
+        wide = at_least_float32(self.streams.dtype)
+        return self.streams.to(wide).mean(1).to(self.streams.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """Norms, mixing and experts of one layer; attention comes from outside."""
+
+    attention_norm: Tensor
+    ffn_norm: Tensor
+    attention_mixing: Mixing
+    ffn_mixing: Mixing
+    moe: MoeParameters
+    eps: float
+
+    @classmethod
+    def read(
+        cls, weights: Weights, config: DeepseekV41Config, *, experts: int, per_token: int
+    ) -> Block:
+        """Parameters under `layers.N.` or `mtp.N.`."""
+        return cls(
+            attention_norm=weights.wide("attn_norm.weight"),
+            ffn_norm=weights.wide("ffn_norm.weight"),
+            attention_mixing=mixing_parameters(weights, config, "attn"),
+            ffn_mixing=mixing_parameters(weights, config, "ffn"),
+            moe=moe_parameters(weights.under("ffn."), config, experts=experts, per_token=per_token),
+            eps=config.rms_norm_eps,
+        )
+
+    def attention_input(self, stream: Stream) -> Tensor:
+        """What attention (and a compressor) sees: [rows, width]."""
+        return rms_norm(stream.collapsed(), self.attention_norm, self.eps)
+
+    def run(self, stream: Stream, x: Tensor, attention: Callable[[Tensor], Tensor]) -> Stream:
+        """The layer, given `x = attention_input(stream)`."""
+        mixed = mixes(stream.streams, self.attention_mixing)
+        streams = expand(attention(x), stream.streams, mixed)
+        inner = rms_norm(collapse(streams, mixed.pre), self.ffn_norm, self.eps)
+        mixed = mixes(streams, self.ffn_mixing)
+        return Stream(streams=expand(run_moe(inner, self.moe), streams, mixed), pre=mixed.pre)
+
+
+def run_moe(x: Tensor, moe: MoeParameters) -> Tensor:
+    """Routed experts plus the shared one: x [rows, width], same shape and dtype back."""
+    chosen, weights = route(x, moe.router)
+    routed = run_experts(x, moe.experts, chosen, weights)
+    inner = swiglu(linear(x, moe.shared_gate_up), moe.experts.limit)
+    return (routed + linear(inner, moe.shared_down)).to(x.dtype)

@@ -1,0 +1,186 @@
+"""DeepSeek-V4.1, text: forward over a step's rows, and drafting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.batch import Capture, DraftBatch, DraftOutput, ForwardBatch, ForwardOutput
+from engine.models.deepseek_v41.attention import Attention
+from engine.models.deepseek_v41.caches import cache_groups, window_name
+from engine.models.deepseek_v41.dspark import Drafter, Shared
+from engine.models.deepseek_v41.engram import TokenMap, read_engrams
+from engine.models.deepseek_v41.layers import Block, Stream
+from engine.models.deepseek_v41.layout import LayoutSizes
+from engine.models.deepseek_v41.parameters import Weights
+from engine.models.deepseek_v41.rope import Rope
+from engine.models.deepseek_v41.selection import dense_rows
+from engine.models.deepseek_v41.spans import TileCost
+from engine.models.deepseek_v41.step import Step
+from engine.models.protocol import ModelFacts
+from kernels.matmul.reference import linear
+from kernels.norm.reference import rms_norm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from engine.cache.groups import CacheGroup
+    from engine.cache.storage import CacheStorage
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Layer:
+    block: Block
+    attention: Attention
+
+
+class DeepseekV41Model:
+    """The Model protocol for the text half of a V4.1 release.
+
+    `weights` are dequantised, under their released names without `.scale`, all on one device;
+    they are copied where layers fuse them, so the caller may let go of the mapping. `dtype` is
+    that of activations and matrices; norms, mHC, routing, softmax and logits run in at least
+    float32, and a float64 model is float64 throughout. `released_caches` declares the packed
+    row formats, and rounds what attention sees accordingly.
+    """
+
+    def __init__(
+        self,
+        config: DeepseekV41Config,
+        weights: Mapping[str, Tensor],
+        *,
+        dtype: torch.dtype,
+        released_caches: bool,
+        engram_token_map: Sequence[int],
+    ) -> None:
+        self.facts = _facts(config)
+        self._config = config
+        self._released = released_caches
+        found = Weights(tensors=weights, dtype=dtype)
+        self._embedding = found["embed.weight"]
+        self._norm = found.wide("norm.weight")
+        self._head = found.wide("head.weight")
+        device = self._embedding.device
+        self._rope = Rope.build(config, dtype, device)
+        self._token_map = TokenMap.build(engram_token_map, config, device)
+        self._engrams = read_engrams(found, config)
+        self._layers = tuple(
+            _read_layer(found, config, layer, released_caches)
+            for layer in range(config.num_hidden_layers)
+        )
+        shared = Shared(embedding=self._embedding, head=self._head, rope=self._rope)
+        has_drafter = config.num_nextn_predict_layers > 0
+        self._drafter = Drafter(found, config, shared) if has_drafter else None
+
+    def cache_groups(self, *, max_backtrack: int) -> tuple[CacheGroup, ...]:
+        """Window and context rings, global and index pages, compressor tails."""
+        return cache_groups(self._config, max_backtrack=max_backtrack, released=self._released)
+
+    @torch.no_grad()
+    def forward(
+        self, batch: ForwardBatch, caches: CacheStorage, capture: Capture | None = None
+    ) -> ForwardOutput:
+        """See the protocol. Layers that ran no row leave nothing in `capture`."""
+        step = Step(batch, caches, self._rope, self._sizes(caches))
+        ngrams = self._token_map.ngrams(batch.token_ids, batch.lookback_ids)
+        stream = Stream.start(self._embedding[batch.token_ids], self._config.hc_mult)
+        taps: list[Tensor] = []
+        for layer in self._layers:
+            plan = layer.attention.plan
+            if plan.layer in self._engrams:
+                streams = self._engrams[plan.layer].add(stream.streams, ngrams)
+                stream = stream._replace(streams=streams)
+            x = layer.block.attention_input(stream)
+            if layer.attention.compressor is not None:
+                layer.attention.compressor.write(x, step)
+            if plan.layer == self._config.decoder_layer:
+                stream, x = _narrow(stream, x, step)
+            if len(x) == 0:
+                return ForwardOutput(logits=self._logits(stream))
+            if plan.draft_tap:
+                taps.append(stream.mean())
+            stream = layer.block.run(stream, x, lambda y, a=layer.attention: a.run(y, step))
+            _record(capture, plan.layer, stream)
+        self._write_context(taps, step, capture)
+        return ForwardOutput(logits=self._logits(stream.rows(_logit_rows(batch))))
+
+    @torch.no_grad()
+    def draft(self, batch: DraftBatch, caches: CacheStorage) -> DraftOutput:
+        """See the protocol. `draft_length` is at most the block size of the release."""
+        assert self._drafter is not None, "this checkpoint has no draft stages"
+        return self._drafter.draft(batch, caches)
+
+    def _sizes(self, caches: CacheStorage) -> LayoutSizes:
+        config = self._config
+        cost = TileCost(
+            window=config.sliding_window,
+            heads=config.num_attention_heads,
+            index_heads=config.index_n_heads,
+            dense_rows=dense_rows(config),
+            gathered=(config.sliding_window + config.index_topk) * config.head_dim,
+        )
+        ring = caches.groups[window_name(0)].rows  # type: ignore[union-attr]
+        return LayoutSizes(window=config.sliding_window, ring_rows=ring, cost=cost)
+
+    def _write_context(self, taps: list[Tensor], step: Step, capture: Capture | None) -> None:
+        if self._drafter is None:
+            return
+        joined = torch.cat(taps, -1)
+        if capture is not None:
+            capture.values["taps"] = joined
+        self._drafter.write_context(joined, step.half, step.caches)
+
+    def _logits(self, stream: Stream) -> Tensor:
+        hidden = rms_norm(stream.collapsed(), self._norm, self._config.rms_norm_eps)
+        return linear(hidden, self._head)
+
+
+def _facts(config: DeepseekV41Config) -> ModelFacts:
+    owners_in_encoder = config.kv_source_layer_ids[-1] <= config.decoder_layer
+    return ModelFacts(
+        vocab_size=config.vocab_size,
+        max_positions=config.max_position_embeddings,
+        eos_token_id=config.eos_token_id,
+        window=config.sliding_window,
+        draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
+        ngram=config.engram_max_ngram_size,
+        can_truncate=owners_in_encoder,
+    )
+
+
+def _read_layer(
+    weights: Weights, config: DeepseekV41Config, layer: int, released_caches: bool
+) -> _Layer:
+    inner = weights.under(f"layers.{layer}.")
+    block = Block.read(
+        inner,
+        config,
+        experts=config.n_routed_experts,
+        per_token=config.num_experts_per_tok,
+    )
+    attention = Attention.read(inner.under("attn."), config, layer, released_caches=released_caches)
+    return _Layer(block=block, attention=attention)
+
+
+def _narrow(stream: Stream, x: Tensor, step: Step) -> tuple[Stream, Tensor]:
+    """Enter the decoder half: only its rows go on."""
+    step.enter_decoder()
+    kept = step.batch.decoder_rows
+    return (stream, x) if kept is None else (stream.rows(kept), x[kept])
+
+
+def _logit_rows(batch: ForwardBatch) -> Tensor:
+    """The rows whose logits are wanted, counted among the rows of the decoder half."""
+    if batch.decoder_rows is None:
+        return batch.logit_rows
+    return torch.searchsorted(batch.decoder_rows, batch.logit_rows)
+
+
+def _record(capture: Capture | None, layer: int, stream: Stream) -> None:
+    if capture is not None:
+        capture.values[f"stream_mean.{layer}"] = stream.mean()
+        capture.values[f"premix.{layer}"] = stream.pre

@@ -1,0 +1,134 @@
+"""Released tensors by name, turned into the parameters that the layers hold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.errors import CheckpointError
+from kernels.grouped_matmul.reference import Experts
+from kernels.hyper_connection.reference import Mixing
+from kernels.precision import at_least_float32
+from kernels.routing.reference import Router
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+
+
+@dataclass(frozen=True, kw_only=True)
+class Weights:
+    """Dequantised tensors under a name prefix; a missing one is a CheckpointError naming it."""
+
+    tensors: Mapping[str, Tensor]
+    dtype: torch.dtype
+    prefix: str = ""
+
+    def under(self, prefix: str) -> Weights:
+        """The same tensors seen from a deeper prefix."""
+        return Weights(tensors=self.tensors, dtype=self.dtype, prefix=self.prefix + prefix)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._find(name).to(self.dtype)
+
+    def wide(self, name: str) -> Tensor:
+        """The tensor in at least float32: norms, router, mHC, sinks."""
+        return self._find(name).to(at_least_float32(self.dtype))
+
+    def _find(self, name: str) -> Tensor:
+        full = self.prefix + name
+        if full not in self.tensors:
+            raise CheckpointError(f"lacks the tensor {full}")
+        return self.tensors[full]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoeParameters:
+    """One mixture of experts and the expert that every token passes."""
+
+    router: Router
+    experts: Experts
+    shared_gate_up: Tensor  # [2 * inner, width]
+    shared_down: Tensor  # [width, inner]
+
+
+def moe_parameters(
+    weights: Weights, config: DeepseekV41Config, *, experts: int, per_token: int
+) -> MoeParameters:
+    """Read `gate`, `experts.*` and `shared_experts` under the prefix."""
+    each = [weights.under(f"experts.{e}.") for e in range(experts)]
+    shared = weights.under("shared_experts.")
+    return MoeParameters(
+        router=Router(
+            weight=weights.wide("gate.weight"),
+            bias=weights.wide("gate.bias"),
+            experts_per_token=per_token,
+            normalise=config.norm_topk_prob,
+            scale=config.routed_scaling_factor,
+        ),
+        experts=Experts(
+            gate_up=torch.stack([_gate_up(expert) for expert in each]),
+            down=torch.stack([expert["w2.weight"] for expert in each]),
+            limit=config.swiglu_limit,
+        ),
+        shared_gate_up=_gate_up(shared),
+        shared_down=shared["w2.weight"],
+    )
+
+
+def _gate_up(expert: Weights) -> Tensor:
+    return torch.cat((expert["w1.weight"], expert["w3.weight"]))
+
+
+def mixing_parameters(weights: Weights, config: DeepseekV41Config, sublayer: str) -> Mixing:
+    """Read `hc_<sublayer>_*`; each released scale is repeated over its outputs."""
+    n = config.hc_mult
+    counts = torch.tensor([n, n, n * n])
+    scale = weights.wide(f"hc_{sublayer}_scale")
+    return Mixing(
+        fn=weights.wide(f"hc_{sublayer}_fn"),
+        base=weights.wide(f"hc_{sublayer}_base"),
+        scale=scale.repeat_interleave(counts.to(scale.device)),
+        sinkhorn_iterations=config.hc_sinkhorn_iters,
+        norm_eps=config.rms_norm_eps,
+        eps=config.hc_eps,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionParameters:
+    """Projections of one attention sublayer, whatever it attends to."""
+
+    down: Tensor  # [q_lora + head_dim, width]: wq_a and wkv
+    q_norm: Tensor
+    kv_norm: Tensor
+    wq_b: Tensor  # [heads * head_dim, q_lora]
+    wo_a: Tensor  # [groups, o_lora, heads * head_dim / groups]
+    wo_b: Tensor  # [width, groups * o_lora]
+    sink: Tensor  # [heads]
+    eps: float
+    head_dim: int
+
+    @property
+    def wkv(self) -> Tensor:
+        """The part of `down` that makes keys."""
+        return self.down[-self.head_dim :]
+
+
+def attention_parameters(weights: Weights, config: DeepseekV41Config) -> AttentionParameters:
+    """Read the projections under the prefix `...attn.`."""
+    return AttentionParameters(
+        down=torch.cat((weights["wq_a.weight"], weights["wkv.weight"])),
+        q_norm=weights.wide("q_norm.weight"),
+        kv_norm=weights.wide("kv_norm.weight"),
+        wq_b=weights["wq_b.weight"],
+        wo_a=weights["wo_a.weight"].unflatten(0, (config.o_groups, config.o_lora_rank)),
+        wo_b=weights["wo_b.weight"],
+        sink=weights.wide("attn_sink"),
+        eps=config.rms_norm_eps,
+        head_dim=config.head_dim,
+    )

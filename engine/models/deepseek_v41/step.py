@@ -1,0 +1,137 @@
+"""What the layers of one forward share: tables, caches, published selections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.models.deepseek_v41.layout import LayoutSizes, RowSet, lay_out
+from engine.models.deepseek_v41.spans import all_spans, kept_spans
+from kernels.cache_ops.reference import paged_rows, ring_rows
+
+if TYPE_CHECKING:
+    from engine.batch import ForwardBatch
+    from engine.cache.storage import CacheStorage
+    from engine.models.deepseek_v41.rope import Rope
+    from kernels.rotary.reference import Rotation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Half:
+    """Rows that run a half of the model, and their rotation by ratio class."""
+
+    rows: RowSet
+    plain: Rotation
+    stretched: Rotation
+    writes: dict[int, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
+
+    @classmethod
+    def build(cls, rows: RowSet, rope: Rope) -> Half:
+        """Rotations of the rows' own positions."""
+        return cls(
+            rows=rows,
+            plain=rope.at(rows.positions, ratio=0),
+            stretched=rope.at(rows.positions, ratio=1),
+        )
+
+    def turn(self, ratio: int) -> Rotation:
+        """Rotation for a layer of this ratio."""
+        return self.stretched if ratio else self.plain
+
+    def write_ring(self, caches: CacheStorage, name: str, values: Tensor) -> None:
+        """Keep the newest rows of each sequence in a ring group."""
+        size = caches.groups[name].rows  # type: ignore[union-attr]
+        if size not in self.writes:
+            self.writes[size] = self.rows.ring_write(size)
+        newest, where = self.writes[size]
+        caches.write(name, where, values if newest is None else values[newest])
+
+
+@dataclass(frozen=True, kw_only=True)
+class PageWrite:
+    """Which rows of the batch close a global row, where it goes and how it is rotated."""
+
+    closing: Tensor | None  # [n] rows of the batch; None = all
+    previous: Tensor | None  # [n] for ratio 2: row of (old tails, batch) that opened the pair
+    physical: Tensor  # [n]
+    turn: Rotation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Global rows that the queries of one tile attend to, and which query sees which."""
+
+    per_query: bool  # rows are [B * Q, K], else [B, N] shared by the queries of a span
+    rows: Tensor  # physical
+    visible: Tensor  # [B * Q, 1, K] or [B, Q, N]
+
+
+@dataclass
+class Published:
+    """What index layers leave for the layers after them, one entry for each tile."""
+
+    selections: list[Selection | None]
+    candidates: list[Tensor | None] | None = None  # None before the candidate source
+
+
+class Step:
+    """Tables of one forward. `half` is the one now running; the model moves it on."""
+
+    def __init__(
+        self, batch: ForwardBatch, caches: CacheStorage, rope: Rope, sizes: LayoutSizes
+    ) -> None:
+        self.batch = batch
+        self.caches = caches
+        self._rope = rope
+        self._sizes = sizes
+        self._pages: dict[int, PageWrite] = {}
+        self.encoder = Half.build(lay_out(batch, all_spans(batch, truncated=False), sizes), rope)
+        self.half = self.encoder
+        self.published = Published(selections=[])
+
+    def enter_decoder(self) -> None:
+        """Move on to the rows and window floors of the decoder half."""
+        rows = self.batch.decoder_rows
+        if rows is not None:
+            spans = kept_spans(self.batch, rows.tolist())
+        elif any(self.batch.decoder_start):
+            spans = all_spans(self.batch, truncated=True)
+        else:
+            return
+        self.half = Half.build(lay_out(self.batch, spans, self._sizes), self._rope)
+
+    @cached_property
+    def old_tails(self) -> Tensor:
+        """For each sequence of the batch, its newest cached position: [R]."""
+        lengths = torch.tensor(self.batch.context_length, device=self.batch.slots.device)
+        return lengths - 1
+
+    def tail_rows(self, ring: int) -> Tensor:
+        """Physical tail-ring row of the newest cached token of each sequence: [R]."""
+        return ring_rows(self.batch.slots, self.old_tails, ring)
+
+    def pages(self, ratio: int, rows_per_block: int) -> PageWrite:
+        """Where the global rows closed by this batch go."""
+        if ratio not in self._pages:
+            self._pages[ratio] = self._page_write(ratio, rows_per_block)
+        return self._pages[ratio]
+
+    def _page_write(self, ratio: int, rows_per_block: int) -> PageWrite:
+        batch = self.batch
+        closing, previous, positions = None, None, batch.positions
+        sequences = batch.sequence_index
+        if ratio == 2:
+            closing = torch.nonzero(positions % 2 == 1).flatten()
+            positions, sequences = positions[closing], sequences[closing]
+            sequence_count = len(batch.slots)
+            opened_here = positions - 1 > self.old_tails[sequences]
+            previous = torch.where(opened_here, sequence_count + closing - 1, sequences)
+        physical = paged_rows(
+            batch.block_table[sequences], (positions // ratio).unsqueeze(1), rows_per_block
+        )
+        turn = self._rope.at(positions - (ratio - 1), ratio=ratio)
+        return PageWrite(closing=closing, previous=previous, physical=physical.flatten(), turn=turn)

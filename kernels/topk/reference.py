@@ -1,0 +1,45 @@
+"""Selections with a fixed order among equals: the definition.
+
+Where scores tie the lowest index wins, whatever the length of the row: `torch.topk` leaves
+that open, and ties are common among rectified scores.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def stable_top_k(scores: Tensor, k: int) -> Tensor:
+    """Indices of the k largest of the last dimension, best first, lowest index on ties."""
+    return torch.sort(scores, dim=-1, descending=True, stable=True).indices[..., :k]
+
+
+def top_k_mask(scores: Tensor, k: int) -> Tensor:
+    """True at the k largest of the last dimension, lowest index on ties; never at -inf."""
+    if scores.shape[-1] <= k:
+        return scores > -torch.inf
+    least = scores.topk(k, -1, sorted=False).values.amin(-1, keepdim=True)
+    above, level = scores > least, scores == least
+    room = k - above.sum(-1, keepdim=True)
+    return (above | (level & (level.cumsum(-1) <= room))) & (scores > -torch.inf)
+
+
+def positions_of(chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Ascending indices of the True places of `chosen` [..., n], at most k of them.
+
+    Returns indices [..., k], 0 where there are fewer, and whether each is one [..., k].
+    """
+    rank = chosen.cumsum(-1) - 1
+    place = torch.where(chosen, rank, k)  # the unchosen share one spare place
+    columns = torch.arange(chosen.shape[-1], device=chosen.device).expand_as(chosen)
+    index = columns.new_zeros(*chosen.shape[:-1], k + 1).scatter_(-1, place, columns)[..., :k]
+    valid = torch.arange(k, device=chosen.device) < chosen.sum(-1, keepdim=True)
+    return torch.where(valid, index, 0), valid
+
+
+def first_argmax(scores: Tensor) -> Tensor:
+    """Index of the largest of the last dimension, the lowest one on ties."""
+    columns = torch.arange(scores.shape[-1], device=scores.device)
+    best = scores == scores.amax(-1, keepdim=True)
+    return torch.where(best, columns, scores.shape[-1]).amin(-1)
