@@ -10,6 +10,17 @@ from __future__ import annotations
 from workbench.errors import BenchError
 from workbench.fronts import Front, pareto
 from workbench.pareto import Axis
+from workbench.report import report
 from workbench.store import Run, RunSummary, RunWriter, Store
 
-__all__ = ["Store", "Run", "RunSummary", "RunWriter", "Axis", "Front", "pareto", "BenchError"]
+__all__ = [
+    "Store",
+    "Run",
+    "RunSummary",
+    "RunWriter",
+    "Axis",
+    "Front",
+    "pareto",
+    "report",
+    "BenchError",
+]

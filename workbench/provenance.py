@@ -1,0 +1,151 @@
+"""The environment manifest: everything about host, code and settings that may move a number.
+
+A missing field is null and `reasons` says why. Secrets are masked before anything is kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import platform
+import re
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import psutil
+
+from workbench.files import free_bytes
+from workbench.host_facts import Facts, device_facts, host_facts
+
+CODE = Path(__file__).resolve().parents[1]
+MEASURING_CODE = ("kernels", "engine", "experiments")  # what can change a number
+PACKAGES = (
+    "inference-workbench", "torch", "triton", "numpy", "safetensors", "tokenizers", "pydantic",
+    "pyyaml", "pandas", "pyarrow", "duckdb", "psutil", "nvidia-ml-py", "plotly", "streamlit",
+    "typer", "rich", "jinja2", "jupyterlab", "transformers", "vllm", "sglang", "flash-attn",
+    "flashinfer-python", "nvidia-nccl-cu12", "nvidia-cublas-cu12", "nvidia-cudnn-cu12",
+)  # fmt: skip
+RECORDED = (
+    "DEEPINFER_", "VLLM_", "SGLANG_", "CUDA_", "NVIDIA_", "NCCL_", "ASCEND_", "OMP_", "MKL_",
+    "OPENBLAS_", "KMP_", "GOMP_", "TORCH_", "PYTORCH_", "TRITON_", "PYTHONHASHSEED", "LD_PRELOAD",
+)  # fmt: skip
+SECRET_NAME = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASS|PASSWORD|PASSWD|CREDENTIALS?|AUTH|PAT)(_|$)")
+SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|github_pat_|AKIA|xox[bp]-|glpat-)")
+URL_LOGIN = re.compile(r"(\w+://)[^/@\s]+@")
+MASK = "***"
+GIT_TIMEOUT_S = 5.0
+
+
+def manifest(
+    *,
+    settings: Mapping[str, object] | None = None,
+    environ: Mapping[str, str] | None = None,
+    folder: Path = Path(),
+) -> dict[str, object]:
+    """The environment of this process, now; takes well under 2 s.
+
+    `settings` are the engine's flags in force; `environ` defaults to the variables this
+    process was started with; `folder` is where results go (its free space is recorded).
+    """
+    facts = host_facts()
+    facts.add("code_version", code_version)
+    _add_git(facts)
+    facts.add("python", platform.python_version)
+    facts.add("python_implementation", platform.python_implementation)
+    facts.add("packages", package_versions)
+    facts.add("disk_free_bytes", lambda: free_bytes(folder))
+    started_with = psutil.Process().environ() if environ is None else environ
+    facts.add("environment_variables", lambda: recorded_variables(started_with))
+    facts.add("container_image", lambda: _image(started_with))
+    facts.add("engine_settings", lambda: None if settings is None else masked(settings))
+    devices = device_facts()
+    return {
+        **facts.values,
+        **devices.values,
+        "reasons": {**facts.reasons, **devices.reasons},
+    }
+
+
+def accelerator_name(environment: Mapping[str, object]) -> str:
+    """The manifest's devices in a few words: `2 x NVIDIA H200`, or `cpu: <model>`."""
+    devices = environment.get("devices")
+    if isinstance(devices, list) and devices:
+        names = sorted({str(device.get("name")) for device in devices})
+        return f"{len(devices)} x {', '.join(names)}"
+    return f"cpu: {environment.get('cpu_model') or environment.get('machine')}"
+
+
+def package_versions() -> dict[str, str]:
+    """Versions of the packages that may matter, of those installed."""
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def code_version(root: Path = CODE) -> str:
+    """The version and a hash of the code that measures: equal code, equal version, anywhere.
+
+    Hashes every .py and .json of kernels, engine and experiments, committed or not.
+    """
+    digest = hashlib.sha256()
+    for package in MEASURING_CODE:
+        for path in sorted((root / package).rglob("*")):
+            if path.suffix in (".py", ".json") and "__pycache__" not in path.parts:
+                digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+                digest.update(hashlib.sha256(path.read_bytes()).digest())
+    return f"{package_versions().get('inference-workbench', '0')}+{digest.hexdigest()[:12]}"
+
+
+def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that steer engines and libraries, secrets masked."""
+    chosen = {name: environ[name] for name in sorted(environ) if name.startswith(RECORDED)}
+    return masked(chosen)
+
+
+def masked(values: Mapping[str, object]) -> dict[str, object]:
+    """`values` with secrets replaced by `***`: by name, by known shape, and logins in URLs."""
+    return {name: _masked(name, value) for name, value in values.items()}
+
+
+def _masked(name: str, value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    named = SECRET_NAME.search(name.upper()) and not value.lstrip("-").isdigit()
+    if value and (named or SECRET_VALUE.match(value)):
+        return MASK
+    return URL_LOGIN.sub(rf"\1{MASK}@", value)
+
+
+def _image(environ: Mapping[str, str]) -> str | None:
+    names = ("CONTAINER_IMAGE", "IMAGE_NAME", "NVIDIA_PYTORCH_VERSION", "KUBERNETES_IMAGE")
+    return next((f"{name}={environ[name]}" for name in names if environ.get(name)), None)
+
+
+def _add_git(facts: Facts) -> None:
+    """git_sha, git_dirty and git_diff_hash of the checkout this code runs from."""
+    for name, read in {
+        "git_sha": lambda: _git("rev-parse", "HEAD").decode().strip(),
+        "git_dirty": lambda: bool(_git("status", "--porcelain", "--", ".").strip()),
+        "git_diff_hash": lambda: hashlib.sha256(_git("diff", "HEAD", "--", ".")).hexdigest()[:16],
+    }.items():
+        facts.add(name, read)
+
+
+def _git(*arguments: str) -> bytes:
+    if not (CODE / ".git").exists():
+        raise LookupError("the code does not run from a git checkout")
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(CODE), *arguments],
+            capture_output=True,
+            timeout=GIT_TIMEOUT_S,
+            check=True,
+        )
+    except subprocess.SubprocessError as error:
+        raise LookupError(f"git refused ({error})") from error
+    return done.stdout
