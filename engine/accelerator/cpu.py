@@ -1,0 +1,43 @@
+"""The host's own processor."""
+
+from __future__ import annotations
+
+import platform
+
+import psutil
+import torch
+
+from engine.config import AcceleratorKind
+
+
+class CpuAccelerator:
+    """Host memory and cores; work is done when a call returns."""
+
+    kind = AcceleratorKind.CPU
+    device = "cpu"
+
+    def name(self) -> str:
+        """Processor name as the platform tells it."""
+        return platform.processor() or platform.machine()
+
+    def memory_total_bytes(self) -> int:
+        """Memory of the host."""
+        return psutil.virtual_memory().total
+
+    def memory_free_bytes(self) -> int:
+        """Memory that the host could give without swapping."""
+        return psutil.virtual_memory().available
+
+    def synchronize(self) -> None:
+        """Nothing is ever pending."""
+
+
+def set_threads(count: int) -> None:
+    """Threads that torch uses for one operation, in this process."""
+    torch.set_num_threads(count)
+
+
+def threads_of_replica(wanted: int | None, replicas: int) -> int:
+    """Threads for each of `replicas` processes, at least 1; `wanted` is for all together."""
+    everything = wanted if wanted is not None else torch.get_num_threads()
+    return max(1, everything // replicas)

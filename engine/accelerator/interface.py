@@ -1,0 +1,30 @@
+"""The questions that the engine asks of a device, whoever built it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from engine.config import AcceleratorKind
+
+
+class Accelerator(Protocol):
+    """One device. Nothing here touches the device before it is asked."""
+
+    kind: AcceleratorKind
+    device: str  # as torch spells it
+
+    def name(self) -> str:
+        """Product name for people."""
+        ...
+
+    def memory_total_bytes(self) -> int:
+        """Memory of the device."""
+        ...
+
+    def memory_free_bytes(self) -> int:
+        """Memory that can still be taken."""
+        ...
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all it was given."""
+        ...

@@ -1,0 +1,60 @@
+"""What every request passes before it is queued, whichever process will serve it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from engine import sampling
+from engine.errors import RequestError
+from engine.scheduler import check_prompt_fits
+
+if TYPE_CHECKING:
+    from engine.models.protocol import ModelFacts
+    from engine.request import Request
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingLimits:
+    """What one replica can serve; crosses process borders."""
+
+    facts: ModelFacts
+    longest_sequence: int
+
+
+class Admission:
+    """Checks requests and gives a seed to those that bring none, in order of arrival.
+
+    The seeds depend on the engine's seed and on how many requests came before, not on which
+    replica serves them.
+    """
+
+    def __init__(self, limits: ServingLimits, seed: int) -> None:
+        self.limits = limits
+        self._seed = seed
+        self._admitted = 0
+
+    def check(self, request: Request) -> None:
+        """RequestError names the field and remedy; PromptTooLongError where it cannot fit."""
+        where = f"request {request.request_id}"
+        vocab = self.limits.facts.vocab_size
+        sampling.validate(request.sampling, self.limits.facts, where=where)
+        if not request.prompt_token_ids:
+            raise RequestError("the prompt is empty.", where=where, remedy="Give a token.")
+        if not sampling.are_token_ids(request.prompt_token_ids, vocab):
+            raise RequestError(
+                "the prompt holds a token id outside the vocabulary.",
+                where=where,
+                remedy=f"Use whole numbers from 0 to {vocab - 1}.",
+            )
+        length = len(request.prompt_token_ids)
+        check_prompt_fits(length, self.limits.longest_sequence, where=where)
+
+    def admit(self, request: Request) -> Request:
+        """The request as it is to be served: checked, with a seed."""
+        self.check(request)
+        self._admitted += 1
+        if request.sampling.seq_seed is not None:
+            return request
+        seed = sampling.draw_seed(self._seed, self._admitted)
+        return replace(request, sampling=replace(request.sampling, seq_seed=seed))

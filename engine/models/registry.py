@@ -1,0 +1,78 @@
+"""From a configuration to a model: the one place that knows which architectures there are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import torch
+
+from engine.config import CacheFormat, Precision
+from engine.make_checkpoint import resolve_model_dir
+from engine.models.deepseek_v41.config import DeepseekV41Config
+from engine.models.deepseek_v41.weights import load_weights
+from engine.models.protocol import ModelFacts
+from engine.tokenizer import engram_token_map
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig, ResolvedConfig
+    from engine.models.protocol import Model
+
+_DTYPES = {
+    Precision.FLOAT32: torch.float32,
+    Precision.FLOAT64: torch.float64,
+    Precision.BFLOAT16: torch.bfloat16,
+}
+
+
+class ModelSource(Protocol):
+    """Where models come from. Crosses to replica processes by pickle."""
+
+    def facts(self, config: EngineConfig) -> ModelFacts:
+        """Facts without weights, to hold a configuration against before anything is loaded."""
+        ...
+
+    def load(self, resolved: ResolvedConfig, device: str) -> Model:
+        """Weights on the device. CheckpointError where the checkpoint is not whole."""
+        ...
+
+
+class CheckpointSource:
+    """Models from checkpoint directories in the released form."""
+
+    def facts(self, config: EngineConfig) -> ModelFacts:
+        """Read `config.json` of the checkpoint that `config.model` names."""
+        return facts_of(DeepseekV41Config.load(resolve_model_dir(config.model)))
+
+    def load(self, resolved: ResolvedConfig, device: str) -> Model:
+        """Read, dequantise and place the weights."""
+        # Here, since the model's kernels need not be imported to read facts.
+        from engine.models.deepseek_v41.model import DeepseekV41Model
+
+        model_dir = resolve_model_dir(resolved.config.model)
+        config = DeepseekV41Config.load(model_dir)
+        dtype = torch_dtype(resolved.dtype)
+        return DeepseekV41Model(
+            config,
+            load_weights(model_dir, config, dtype=dtype, device=device),
+            dtype=dtype,
+            released_caches=resolved.cache_format is CacheFormat.RELEASED,
+            engram_token_map=engram_token_map(model_dir, config) if config.engram_layer_ids else [],
+        )
+
+
+def facts_of(config: DeepseekV41Config) -> ModelFacts:
+    """What scheduling needs to know of a checkpoint, from its configuration alone."""
+    return ModelFacts(
+        vocab_size=config.vocab_size,
+        max_positions=config.max_position_embeddings,
+        eos_token_id=config.eos_token_id,
+        window=config.sliding_window,
+        draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
+        ngram=config.engram_max_ngram_size if config.engram_layer_ids else 1,
+        can_truncate=True,
+    )
+
+
+def torch_dtype(precision: Precision) -> torch.dtype:
+    """The torch type of a resolved precision."""
+    return _DTYPES[precision]

@@ -1,0 +1,1 @@
+"""Guessing tokens ahead and keeping only what the target would have said."""
