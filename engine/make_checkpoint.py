@@ -51,11 +51,11 @@ def make_checkpoint(kind: Kind, *, seed: int, directory: Path) -> Path:
     """
     if kind not in _SHAPES:
         raise CheckpointError(
-            f"there is no kind {kind!r} of random checkpoint",
+            f"there is no kind {kind!r} of random checkpoint.",
             remedy=f"Use one of {', '.join(_SHAPES)}.",
         )
     if seed < 0:
-        raise CheckpointError(f"the seed {seed} is negative", remedy="Use 0 or more.")
+        raise CheckpointError(f"the seed {seed} is negative.", remedy="Use 0 or more.")
     _refuse_occupied(directory)
     target = directory.resolve()
     partial = target.with_name(f".{target.name}.{os.getpid()}.partial")
@@ -79,7 +79,7 @@ def is_random(model_dir: Path) -> bool:
         return json.loads(path.read_text(encoding="utf-8"))["kind"] == "random"
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"cannot be read as a checkpoint note: {error}",
+            f"cannot be read as a checkpoint note: {error}.",
             where=str(path),
             remedy="Remove it, or make the checkpoint again.",
         ) from error
@@ -98,7 +98,7 @@ def resolve_model_dir(name_or_path: str | Path) -> Path:
     if Path(name).name == name and (shipped / "config.json").is_file():
         return shipped
     raise CheckpointError(
-        "there is no such checkpoint directory",
+        "there is no such checkpoint directory.",
         where=name,
         remedy="Give an existing directory, or make one with `workbench make-checkpoint toy`.",
     )
@@ -111,7 +111,7 @@ def _refuse_occupied(directory: Path) -> None:
         raise _failure(error, directory) from error
     if occupied:
         raise CheckpointError(
-            "already holds something",
+            "already holds something.",
             where=str(directory),
             remedy="Give a new or an empty directory.",
         )
@@ -120,12 +120,12 @@ def _refuse_occupied(directory: Path) -> None:
 def _failure(error: OSError, directory: Path) -> CheckpointError | CapacityError:
     if error.errno in _NO_ROOM:
         return CapacityError(
-            f"the disk has no room for the checkpoint ({error.strerror}); nothing was left",
+            f"the disk has no room for the checkpoint ({error.strerror}); nothing was left.",
             where=str(directory),
             remedy="Free some space, or give a directory on another disk.",
         )
     return CheckpointError(
-        f"cannot be written: {error.strerror}",
+        f"cannot be written: {error.strerror}.",
         where=str(directory),
         remedy="Give a directory that you may write.",
     )

@@ -65,7 +65,7 @@ class Tokenizer:
         size = DeepseekV41Config.load(model_dir).vocab_size
         if size < _BYTES:
             raise CheckpointError(
-                f"there is no {TOKENIZER_FILE}, and {size} ids are too few for bytes",
+                f"there is no {TOKENIZER_FILE}, and {size} ids are too few for bytes.",
                 where=str(model_dir),
                 remedy=f"Add its {TOKENIZER_FILE}, or give prompts as token ids.",
             )
@@ -124,7 +124,7 @@ class _FileVocabulary:
             self._tokenizer = tokenizers.Tokenizer.from_buffer(content)
         except Exception as error:  # `tokenizers` raises plain Exception for a bad file
             raise CheckpointError(
-                f"cannot be read as a tokenizer: {error}",
+                f"cannot be read as a tokenizer: {error}.",
                 where=str(path),
                 remedy="Fetch it again from the release.",
             ) from error
@@ -160,7 +160,7 @@ def engram_token_map(
     if size != config.engram_compressed_vocab_size:
         raise CheckpointError(
             f"its tokenizer gives {size} Engram tokens, config.json says "
-            f"{config.engram_compressed_vocab_size}",
+            f"{config.engram_compressed_vocab_size}.",
             where=str(model_dir),
             remedy=f"Use the tokenizer of the release, or add its {TOKEN_MAP_FILE}.",
         )
@@ -177,17 +177,17 @@ def _read_token_map(path: Path, config: DeepseekV41Config) -> list[int]:
     try:
         numbers = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
+        raise CheckpointError(f"cannot be read: {error}.", where=str(path)) from error
     size = config.engram_compressed_vocab_size
     if not isinstance(numbers, list) or len(numbers) != config.vocab_size:
         raise CheckpointError(
-            f"must be a list of vocab_size = {config.vocab_size} ids", where=str(path)
+            f"must be a list of vocab_size = {config.vocab_size} ids.", where=str(path)
         )
     for token_id, number in enumerate(numbers):
         if type(number) is not int or not 0 <= number < size:
             raise CheckpointError(
                 f"maps token {token_id} to {number!r}, outside 0 to "
-                f"engram_compressed_vocab_size - 1 = {size - 1}",
+                f"engram_compressed_vocab_size - 1 = {size - 1}.",
                 where=str(path),
             )
     return numbers

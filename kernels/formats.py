@@ -83,7 +83,7 @@ def unpack(rows: torch.Tensor, fmt: str, width: int, dtype: torch.dtype) -> torc
     """
     if rows.dtype != torch.uint8 or rows.shape[-1] != row_bytes(fmt, width):
         raise FormatError(
-            f"rows of {rows.shape[-1]} x {rows.dtype} are not rows of {fmt} at width {width}",
+            f"rows of {rows.shape[-1]} x {rows.dtype} are not rows of {fmt} at width {width}.",
             remedy=f"Such a row has {row_bytes(fmt, width)} bytes (torch.uint8).",
         )
     groups = width // _codec(fmt).group
@@ -114,7 +114,7 @@ def _codec(fmt: str) -> _Codec:
         return _CODECS[fmt]
     except KeyError as error:
         raise FormatError(
-            f"{fmt!r} is not a packed row format", remedy=f"Use one of {', '.join(_CODECS)}."
+            f"{fmt!r} is not a packed row format.", remedy=f"Use one of {', '.join(_CODECS)}."
         ) from error
 
 
@@ -122,7 +122,7 @@ def _check_width(fmt: str, width: int) -> None:
     group = _codec(fmt).group
     if width <= 0 or width % group:
         raise FormatError(
-            f"a width of {width} cannot be stored as {fmt}",
+            f"a width of {width} cannot be stored as {fmt}.",
             remedy=f"Use a width that {group} divides, or an unquantised format.",
         )
 

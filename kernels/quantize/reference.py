@@ -105,7 +105,7 @@ def dequantise_fp8_blocks(
     if tuple(scale.shape) != expected:
         raise FormatError(
             f"a weight of {list(weight.shape)} in tiles of {list(block)} needs scales of "
-            f"{list(expected)}, not {list(scale.shape)}"
+            f"{list(expected)}, not {list(scale.shape)}."
         )
     return weight.to(torch.float32) * _spread(ue8m0_value(scale), block, weight.shape)
 
@@ -129,7 +129,7 @@ def dequantise_mxfp4(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
     if groups.shape[:-1] != scale.shape:
         raise FormatError(
             f"packed weights of {list(packed.shape)} need scales of "
-            f"{list(groups.shape[:-1])}, not {list(scale.shape)}"
+            f"{list(groups.shape[:-1])}, not {list(scale.shape)}."
         )
     return (groups * ue8m0_value(scale).unsqueeze(-1)).flatten(-2)
 
@@ -138,7 +138,7 @@ def grouped(x: torch.Tensor, group: int) -> torch.Tensor:
     """View [..., width] as [..., width / group, group]. FormatError where it does not divide."""
     if x.shape[-1] % group:
         raise FormatError(
-            f"a width of {x.shape[-1]} cannot be stored in groups of {group}",
+            f"a width of {x.shape[-1]} cannot be stored in groups of {group}.",
             remedy=f"Use a width that {group} divides, or an unquantised format.",
         )
     return x.unflatten(-1, (-1, group))

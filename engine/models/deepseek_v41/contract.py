@@ -274,5 +274,5 @@ def _tower(vision: dict[str, object], hidden: int) -> Iterator[tuple[str, Parame
 def _size(vision: dict[str, object], field: str) -> int:
     value = vision.get(field)
     if not isinstance(value, int) or value <= 0:
-        raise CheckpointError(f"{field} must be a positive whole number", where="vision_config")
+        raise CheckpointError(f"{field} must be a positive whole number.", where="vision_config")
     return value

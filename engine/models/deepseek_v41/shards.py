@@ -44,7 +44,7 @@ class StoredTensor:
             return self._file.get_tensor(self.name)
         except (SafetensorError, OSError, ValueError) as error:
             raise CheckpointError(
-                f"{self.name} cannot be read: {error}", where=str(self.path), remedy=_REFETCH
+                f"{self.name} cannot be read: {error}.", where=str(self.path), remedy=_REFETCH
             ) from error
 
 
@@ -116,11 +116,11 @@ def _claims(model_dir: Path) -> dict[str, str] | None:
         names = {str(name): str(shard) for name, shard in claims.items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            "is not a safetensors index with a weight_map", where=str(path), remedy=_REFETCH
+            "is not a safetensors index with a weight_map.", where=str(path), remedy=_REFETCH
         ) from error
     for shard in set(names.values()):
         if "/" in shard or "\\" in shard or not shard.endswith(".safetensors"):
-            raise CheckpointError(f"names {shard!r}, which is no shard name", where=str(path))
+            raise CheckpointError(f"names {shard!r}, which is no shard name.", where=str(path))
     return names
 
 
@@ -130,7 +130,7 @@ def _shard_names(model_dir: Path, claims: dict[str, str] | None) -> list[str]:
     if absent:
         reason = "" if claims is None else f", which {INDEX} names"
         raise CheckpointError(
-            f"there is no {', '.join(absent[:10])}{reason}", where=str(model_dir), remedy=_REFETCH
+            f"there is no {', '.join(absent[:10])}{reason}.", where=str(model_dir), remedy=_REFETCH
         )
     return shards
 
@@ -161,7 +161,7 @@ def _agree(claimed: set[str], found: set[str], path: Path) -> None:
         name = wrong[0]
         what = "lacks" if name in claimed else "holds"
         raise CheckpointError(
-            f"{what} {name}, against {INDEX} ({len(wrong)} such tensors)",
+            f"{what} {name}, against {INDEX} ({len(wrong)} such tensors).",
             where=str(path),
             remedy=_REFETCH,
         )
