@@ -68,7 +68,8 @@ class CacheStorage:
     def read(self, name: str, rows: Tensor) -> Tensor:
         """Values at physical rows of any shape: [*rows.shape, width]."""
         stored = self.tensors[name].index_select(0, rows.flatten())
-        return self._unpack(self.groups[name], stored).view(*rows.shape, -1)
+        group = self.groups[name]
+        return self._unpack(group, stored).view(*rows.shape, group.width)
 
     def rounded(self, name: str, values: Tensor) -> Tensor:
         """Values [n, width] as they would be read back once written."""
