@@ -6,6 +6,7 @@ one after the other; they are apart so that a launch can overlap the settling of
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,6 +15,7 @@ from engine.admission import Admission, ServingLimits
 from engine.cache.sizing import count_blocks
 from engine.cache.storage import CacheStorage
 from engine.config import EngineConfig, ReplayMode, resolve
+from engine.errors import EngineError
 from engine.model_runner import ModelRunner
 from engine.models.registry import CheckpointSource, torch_dtype
 from engine.scheduler import Scheduler
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from engine.step import ScheduledBatch, SequenceResult
 
 _NS = 1e-9
+
+_log = logging.getLogger(__name__)
 
 
 class Serving(Protocol):
@@ -74,8 +78,8 @@ class Engine:
     """A model, its caches and their schedule. Not thread safe; `AsyncEngine` gives it a thread.
 
     ConfigError, CheckpointError and CapacityError come from the constructor, before any
-    request. A step that raises has ended the requests it was running: their last outputs, with
-    FinishReason.ERROR, come from the next step, and the engine serves on.
+    request. When the device fails in a step, the requests of that step end with
+    FinishReason.ERROR and the engine serves on; any other exception is a bug and propagates.
     """
 
     def __init__(
@@ -154,7 +158,8 @@ class Engine:
     def step(self) -> list[RequestOutput]:
         """Run one step and return its outputs; [] when there is nothing to do."""
         batch = self.plan()
-        outputs = self.settle(batch, self.launch(batch)) if batch.sequences else []
+        results = self.launch(batch) if batch.sequences else None
+        outputs = self.settle(batch, results) if results is not None else []
         return self._scheduler.collect() + outputs
 
     def plan(self) -> ScheduledBatch:
@@ -164,16 +169,20 @@ class Engine:
         self._plan_ns += self._clock_ns() - start
         return batch
 
-    def launch(self, batch: ScheduledBatch) -> list[SequenceResult]:
-        """Run a plan on the device and choose tokens."""
+    def launch(self, batch: ScheduledBatch) -> list[SequenceResult] | None:
+        """Run a plan on the device and choose tokens; None if the device failed.
+
+        The sequences of a failed launch have ended with FinishReason.ERROR.
+        """
         start = self._clock_ns()
         try:
-            results = self._runner.run(batch)
-        except Exception as error:
-            self._scheduler.fail(batch, f"{type(error).__name__}: {error}", self._clock_ns())
-            raise
-        self._launch_ns += self._clock_ns() - start
-        return results
+            return self._runner.run(batch)
+        except (RuntimeError, MemoryError, EngineError) as error:  # as torch reports a device
+            _log.exception("launch failed sequences=%d", len(batch.sequences))
+            self._scheduler.fail(batch, f"the step failed: {error}", self._clock_ns())
+            return None
+        finally:
+            self._launch_ns += self._clock_ns() - start
 
     def settle(self, batch: ScheduledBatch, results: list[SequenceResult]) -> list[RequestOutput]:
         """Take in what a launch found; what clients should hear of it."""

@@ -1,0 +1,206 @@
+"""Data parallelism: N processes, each a whole engine, behind the face of one.
+
+Requests go to the replica with the fewest outstanding ones, the lowest index on ties. A replica
+that dies ends its own requests with FinishReason.ERROR; the others serve on.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING
+
+from engine.accelerator.cpu import threads_of_replica
+from engine.admission import Admission, ServingLimits
+from engine.errors import EngineError, ReplicaError, RequestError
+from engine.replica_process import ReplicaTask, StepNews, serve_replica
+from engine.request import FinishReason, RequestOutput
+from engine.stats import EngineStats
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
+    from engine.config import EngineConfig
+    from engine.models.registry import ModelSource
+    from engine.request import Request, RequestId
+
+_STOP_WAIT_S = 5.0
+_REMEMBERED = 65_536  # finished requests whose replica can still be asked for
+
+
+@dataclass(eq=False)
+class _Replica:
+    index: int
+    process: BaseProcess
+    pipe: Connection
+    outstanding: set[RequestId] = field(default_factory=set)
+    stats: EngineStats = field(default_factory=EngineStats)
+    failure: ReplicaError | None = None
+
+
+class ReplicaGroup:
+    """`data_parallel_size` replicas. Not thread safe.
+
+    The constructor returns when all can serve, or raises the error of the first that cannot
+    (the same type as in this process) after stopping the rest. A script that makes one at its
+    top level needs `if __name__ == "__main__":`, as every use of multiprocessing does.
+    """
+
+    def __init__(self, config: EngineConfig, *, source: ModelSource | None = None) -> None:
+        self._replicas: list[_Replica] = []
+        self._owner: dict[RequestId, int] = {}
+        try:
+            self._start(config, source)
+            limits = [self._await_start(replica) for replica in self._replicas]
+        except BaseException:
+            self.close()
+            raise
+        longest = min(limit.longest_sequence for limit in limits)
+        self.limits: ServingLimits = replace(limits[0], longest_sequence=longest)
+        self._admission = Admission(self.limits, config.seed)
+        self._undelivered: list[RequestOutput] = []
+
+    def check(self, request: Request) -> None:
+        """Raise what `add_request` would, without queueing: RequestError and below."""
+        self._admission.check(request)
+
+    def add_request(self, request: Request) -> None:
+        """Send a request to a replica. RequestError as in `Engine`; ReplicaError if all died."""
+        live = [replica for replica in self._replicas if replica.failure is None]
+        if not live:
+            raise self._replicas[0].failure or ReplicaError("the replicas are closed")
+        if any(request.request_id in replica.outstanding for replica in live):
+            where = f"request {request.request_id}"
+            raise RequestError("the id is in use.", where=where, remedy="Use one id a request.")
+        admitted = self._admission.admit(request)
+        replica = min(live, key=lambda r: (len(r.outstanding), r.index))
+        replica.outstanding.add(request.request_id)
+        self._remember(request.request_id, replica.index)
+        self._send(replica, admitted)
+
+    def abort(self, request_id: RequestId) -> bool:
+        """End a request early; its last output comes from a later step. False if unknown."""
+        for replica in self._replicas:
+            if request_id in replica.outstanding:
+                self._send(replica, request_id)
+                return True
+        return False
+
+    def has_unfinished(self) -> bool:
+        """Whether a request is under way or an output is still to be returned."""
+        return bool(self._undelivered) or any(r.outstanding for r in self._replicas)
+
+    def step(self, timeout_s: float = 0.05) -> list[RequestOutput]:
+        """Outputs that replicas have sent; waits at most `timeout_s` for the first."""
+        live = {replica.pipe: replica for replica in self._replicas if replica.failure is None}
+        patience = 0.0 if self._undelivered else timeout_s
+        for pipe in wait(list(live), patience):
+            self._hear(live[pipe])  # type: ignore[index]
+        outputs, self._undelivered = self._undelivered, []
+        return outputs
+
+    def replica_of(self, request_id: RequestId) -> int:
+        """Index of the replica that serves, or lately served, a request."""
+        return self._owner[request_id]
+
+    def failures(self) -> tuple[ReplicaError, ...]:
+        """One error for each replica that died."""
+        return tuple(r.failure for r in self._replicas if r.failure is not None)
+
+    def stats(self) -> EngineStats:
+        """Counters of all replicas together, as of what they sent last."""
+        return sum((replica.stats for replica in self._replicas), EngineStats())
+
+    def close(self) -> None:
+        """Stop every process: politely, then by force. No request is outstanding after it."""
+        for replica in self._replicas:
+            self._ask_to_stop(replica)
+        deadline = time.monotonic() + _STOP_WAIT_S
+        for replica in self._replicas:
+            replica.process.join(max(0.0, deadline - time.monotonic()))
+            if replica.process.is_alive():
+                replica.process.kill()
+                replica.process.join()
+            replica.pipe.close()
+            replica.outstanding.clear()
+            replica.failure = replica.failure or ReplicaError("the replicas are closed")
+
+    def _start(self, config: EngineConfig, source: ModelSource | None) -> None:
+        context = multiprocessing.get_context("spawn")
+        size = config.data_parallel_size
+        threads = threads_of_replica(config.num_threads, size)
+        for index in range(size):
+            ours, theirs = context.Pipe()
+            task = ReplicaTask(config=config, source=source, index=index, threads=threads)
+            process = context.Process(
+                target=serve_replica, args=(theirs, task), name=f"replica-{index}", daemon=True
+            )
+            process.start()
+            theirs.close()  # ours alone: its end shows as the end of the pipe
+            self._replicas.append(_Replica(index, process, ours))
+
+    def _await_start(self, replica: _Replica) -> ServingLimits:
+        try:
+            answer = replica.pipe.recv()
+        except (EOFError, ConnectionResetError) as error:
+            raise self._death(replica, "before it could serve") from error
+        if isinstance(answer, EngineError):
+            raise answer
+        assert isinstance(answer, ServingLimits), f"unexpected {answer!r}"
+        return answer
+
+    def _send(self, replica: _Replica, order: Request | RequestId) -> None:
+        try:
+            replica.pipe.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            self._hear(replica)  # what it said last, then its end
+
+    def _hear(self, replica: _Replica) -> None:
+        try:
+            while replica.pipe.poll():
+                news = replica.pipe.recv()
+                assert isinstance(news, StepNews), f"unexpected {news!r}"
+                replica.stats = news.stats
+                self._undelivered += news.outputs
+                replica.outstanding -= {o.request_id for o in news.outputs if o.finished}
+        except (EOFError, ConnectionResetError):
+            self._bury(replica)
+
+    def _bury(self, replica: _Replica) -> None:
+        replica.failure = self._death(replica, "while it served")
+        now = time.perf_counter_ns()
+        self._undelivered += [
+            RequestOutput(
+                request_id=request_id,
+                token_ids=(),
+                time_ns=now,
+                finish_reason=FinishReason.ERROR,
+                error=str(replica.failure),
+            )
+            for request_id in sorted(replica.outstanding)
+        ]
+        replica.outstanding.clear()
+
+    def _death(self, replica: _Replica, when: str) -> ReplicaError:
+        replica.process.join(_STOP_WAIT_S)
+        return ReplicaError(
+            f"replica {replica.index} ended with exit code {replica.process.exitcode} {when}.",
+            remedy="Its own messages are on stderr. A script needs `if __name__ == "
+            '"__main__":` around what starts replicas; a negative code is a signal, -9 often '
+            "a lack of memory.",
+        )
+
+    def _ask_to_stop(self, replica: _Replica) -> None:
+        try:
+            replica.pipe.send(None)
+        except OSError:  # closed, or dead: there is no one to ask
+            return
+
+    def _remember(self, request_id: RequestId, index: int) -> None:
+        self._owner.pop(request_id, None)
+        self._owner[request_id] = index
+        if len(self._owner) > _REMEMBERED + sum(len(r.outstanding) for r in self._replicas):
+            del self._owner[next(iter(self._owner))]

@@ -1,0 +1,129 @@
+"""Streams of outputs for asyncio clients: a thread runs the steps."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from engine.errors import EngineError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from engine.core import Serving
+    from engine.request import Request, RequestId, RequestOutput
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class _Mailbox:
+    """Where the thread leaves what one client waits for."""
+
+    loop: asyncio.AbstractEventLoop
+    queue: asyncio.Queue[RequestOutput | EngineError]
+
+    def put(self, item: RequestOutput | EngineError) -> None:
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(self.queue.put_nowait, item)
+
+
+class AsyncEngine:
+    """Owns an engine, or a group of replicas, and the one thread that touches it.
+
+    Streams may be opened from any event loop. A step that raises ends every open stream with
+    an EngineError; later requests are served.
+    """
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._mailboxes: dict[RequestId, _Mailbox] = {}
+        self._orders: list[Callable[[], object]] = []
+        self._wake = threading.Condition()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    async def stream(self, request: Request) -> AsyncIterator[RequestOutput]:
+        """Yield the outputs of a request as steps bring them; the last one is `finished`.
+
+        RequestError before the first output if it cannot be served. Leaving the iterator early
+        (cancellation, `aclose`) aborts the request.
+        """
+        mailbox = _Mailbox(asyncio.get_running_loop(), asyncio.Queue())
+        self._order(partial(self._add, request, mailbox))
+        is_open = True
+        try:
+            while is_open:
+                item = await mailbox.queue.get()
+                is_open = not (isinstance(item, EngineError) or item.finished)
+                if isinstance(item, EngineError):
+                    raise item
+                yield item
+        finally:
+            if is_open:
+                self._order(partial(self._abort, request.request_id, mailbox))
+
+    def close(self) -> None:
+        """Stop the thread after its current step, end open streams and close the engine."""
+        with self._wake:
+            self._is_closing = True
+            self._wake.notify()
+        self._thread.join()
+        self._end_all(EngineError("the engine was closed"))
+        self._serving.close()
+
+    def _order(self, order: Callable[[], object]) -> None:
+        with self._wake:
+            self._orders.append(order)
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while self._obey():
+            try:
+                outputs = self._serving.step()
+            except Exception as error:  # noqa: BLE001  clients must hear of it
+                _log.exception("a step failed")
+                self._end_all(EngineError(f"a step failed: {error}"))
+            else:
+                self._deliver(outputs)
+
+    def _obey(self) -> bool:
+        """Carry out what clients ordered; waits when there is nothing to run. False to stop."""
+        with self._wake:
+            while not (self._orders or self._is_closing or self._serving.has_unfinished()):
+                self._wake.wait()
+            orders, self._orders = self._orders, []
+        for order in orders:
+            order()
+        return not self._is_closing
+
+    def _add(self, request: Request, mailbox: _Mailbox) -> None:
+        try:
+            self._serving.add_request(request)
+        except EngineError as error:
+            mailbox.put(error)
+        else:
+            self._mailboxes[request.request_id] = mailbox
+
+    def _abort(self, request_id: RequestId, mailbox: _Mailbox) -> None:
+        if self._mailboxes.get(request_id) is mailbox:
+            self._serving.abort(request_id)
+
+    def _deliver(self, outputs: list[RequestOutput]) -> None:
+        for output in outputs:
+            mailbox = self._mailboxes.get(output.request_id)
+            if mailbox is not None:
+                mailbox.put(output)
+            if output.finished:
+                self._mailboxes.pop(output.request_id, None)
+
+    def _end_all(self, error: EngineError) -> None:
+        for request_id, mailbox in self._mailboxes.items():
+            self._serving.abort(request_id)
+            mailbox.put(error)
+        self._mailboxes.clear()
