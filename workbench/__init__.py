@@ -9,11 +9,14 @@ from __future__ import annotations
 
 from workbench.errors import BenchError
 from workbench.fronts import Front, pareto
+from workbench.live import SweepRun, sweep
 from workbench.pareto import Axis
 from workbench.report import report
 from workbench.store import Run, RunSummary, RunWriter, Store
 
 __all__ = [
+    "sweep",
+    "SweepRun",
     "Store",
     "Run",
     "RunSummary",

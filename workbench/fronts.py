@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NUMERICS = ("engine.model", "engine.dtype", "engine.cache_format", "engine.accelerator")
-LOAD_FIELDS = frozenset({"batch_size", "concurrency", "rate", "salt", "seed"})
-"""Workload fields that say how hard the engine is pressed, not what it is asked."""
+LOAD_FIELDS = frozenset({"load", "batch_size", "rate", "time_scale", "path", "seed"})
+"""Workload fields that say how hard the engine is pressed, or where a file lies."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,56 @@
+"""The command `workbench`.
+
+Exit codes: 0 ok, 1 failure, 2 bad input, 3 a gate did not pass, 4 some trials failed,
+130 interrupted. torch and pandas are loaded by the commands that need them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+from typer.core import TyperGroup
+
+from kernels.errors import WorkbenchError
+from workbench import cli_check, cli_run, cli_show
+from workbench.cli_output import err, say_error
+
+if TYPE_CHECKING:
+    from typer import Context
+
+INTERRUPTED = 130
+
+
+class _ExplainedGroup(TyperGroup):
+    """Turns our errors into one message and their exit code; no traceback."""
+
+    def invoke(self, ctx: Context) -> object:  # type: ignore[override]
+        try:
+            return super().invoke(ctx)
+        except WorkbenchError as error:
+            say_error(error)
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            err.print("interrupted; what was finished is stored")
+            raise typer.Exit(INTERRUPTED) from error
+
+
+app = typer.Typer(
+    cls=_ExplainedGroup,
+    help="Measure an inference engine so that the numbers can be defended.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+for commands in (cli_run.COMMANDS, cli_show.COMMANDS, cli_check.COMMANDS):
+    for name, function in commands.items():
+        app.command(name)(function)
+
+
+def main() -> None:
+    """The entry point of the command `workbench`."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""How the command line speaks: tables for people, one JSON line for programs, one red error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from kernels.errors import WorkbenchError
+from workbench.files import finite
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.fronts import Front
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def say(text: str, *, style: str | None = None) -> None:
+    """One line for a person; `text` is shown as it is, mark-up included."""
+    out.print(escape(text), style=style, soft_wrap=True)
+
+
+def say_json(document: object) -> None:
+    """One line of JSON, the last one of a command under --json; no NaN."""
+    out.out(json.dumps(finite(document), ensure_ascii=True, allow_nan=False, default=str))
+
+
+def say_error(error: WorkbenchError) -> None:
+    """What, where and what to do, in red on stderr; no traceback."""
+    where = f"{escape(error.where)}: " if error.where else ""
+    err.print(f"[bold red]error[/] [red]{where}{escape(error.what)}[/]", soft_wrap=True)
+    if error.remedy:
+        err.print(f"  {escape(error.remedy)}", soft_wrap=True)
+
+
+def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table as wide as the terminal."""
+    table = Table(title=escape(title), title_justify="left", header_style="bold")
+    for header in headers:
+        table.add_column(escape(header), overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(str(cell)) for cell in row))
+    out.print(table)
+
+
+def show_front(points: pd.DataFrame, front: Front) -> None:
+    """The front's points by x, and how many points did not compete."""
+    from experiments.metric_specs import METRICS
+    from workbench.report_content import configuration, measured
+
+    axes = (front.x, front.y)
+    named = {axis.metric: METRICS.get(axis.metric) for axis in axes}
+    headers = [f"{spec.label} [{spec.unit}]" if spec else name for name, spec in named.items()]
+    for group, members in front.groups.items():
+        rows = points[points["trial_id"].isin(members) & front.on_front]
+        rows = rows.sort_values([front.x.metric, "trial_id"])
+        title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
+        show_table(
+            title,
+            ["configuration", *headers, "trial"],
+            [
+                (configuration(p), *(measured(p, a.metric) for a in axes), p["trial_id"])
+                for _, p in rows.iterrows()
+            ],
+        )
+    if not front.groups:
+        say("No valid point, so there is no front.")
+    if front.excluded:
+        say(f"{len(front.excluded)} points did not compete (invalid, failed or not measured).")

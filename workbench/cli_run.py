@@ -1,0 +1,277 @@
+"""Commands that measure: init, plan, run, resume, demo."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from workbench.cli_output import out, say, say_json, show_front, show_table
+from workbench.errors import UsageError
+from workbench.store import Run, Store
+
+if TYPE_CHECKING:
+    from experiments.plan import Plan
+    from experiments.records import TrialRecord
+    from workbench.runs import Job, Outlook
+
+StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the stored runs.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
+MaxTrials = Annotated[int | None, typer.Option(help="Measure at most this many trials.")]
+TargetOption = Annotated[str | None, typer.Option(hidden=True)]
+TEMPLATE = Path(__file__).parent / "templates" / "plan.yaml"
+DEMO_PLAN = "demo.yaml"
+EXIT_GATE, EXIT_PARTIAL, EXIT_INTERRUPTED = 3, 4, 130
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where plan.yaml is written.")] = Path(),
+) -> None:
+    """Write a commented plan.yaml to start from."""
+    from workbench.files import explained, write_file
+
+    path = directory / "plan.yaml"
+    if path.exists():
+        raise UsageError(
+            "exists already and is not overwritten.",
+            where=str(path),
+            remedy="Choose another directory, or move the file away.",
+        )
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    write_file(path, TEMPLATE.read_bytes())
+    say(f"wrote {path}; look at it with `workbench plan {path}`, then `workbench run {path}`")
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
+    store: StoreOption = Path("results"),
+    max_trials: MaxTrials = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the points of a plan, engine starts, and the time and disk it will take."""
+    from workbench.runs import outlook
+
+    found = outlook(_load(file, max_trials, None), Store(store))
+    _show_outlook(found)
+    if json:
+        say_json(_outlook_document(found))
+
+
+def run(
+    file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
+    store: StoreOption = Path("results"),
+    max_trials: MaxTrials = None,
+    dry_run: Annotated[bool, typer.Option(help="Print the plan and stop.")] = False,
+    target: TargetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Measure a plan and store every trial as it ends. Ctrl-C once ends after the trial."""
+    from workbench.runs import begin, outlook
+
+    chosen = Store(store)
+    found = outlook(_load(file, max_trials, target), chosen)
+    if dry_run:
+        _show_outlook(found)
+        return
+    raise typer.Exit(_measure(begin(found, chosen), json=json))
+
+
+def resume(
+    run_id: Annotated[str, typer.Argument(help="The run, or the beginning of its id.")],
+    store: StoreOption = Path("results"),
+    allow_drift: Annotated[
+        bool, typer.Option(help="Go on although code or checkpoint changed.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Measure what a stored run still lacks."""
+    from workbench import runs
+
+    job = runs.resume(Store(store), run_id, allow_drift=allow_drift)
+    raise typer.Exit(_measure(job, json=json))
+
+
+def demo(
+    store: StoreOption = Path("results"),
+    max_trials: MaxTrials = None,
+    json: JsonOption = False,
+) -> None:
+    """Sweep a small random checkpoint; ends with the front, a report and the dashboard command."""
+    from importlib.resources import files
+
+    from workbench.runs import begin, outlook
+
+    chosen = Store(store)
+    path = Path(str(files("experiments") / "plans" / DEMO_PLAN))
+    found = outlook(_load(path, max_trials, None), chosen)
+    _say_factors(found)
+    code = _measure(begin(found, chosen), json=False)
+    stored = chosen.run(chosen.runs()[0].run_id)
+    _finish_demo(stored, store)
+    if json:
+        say_json(_run_document(stored))
+    valid = stored.points()["valid"].any()
+    raise typer.Exit(EXIT_INTERRUPTED if code == EXIT_INTERRUPTED else 0 if valid else 1)
+
+
+def _finish_demo(stored: Run, store: Path) -> None:
+    from workbench.fronts import pareto
+    from workbench.report import report
+    from workbench.report_content import X, Y
+
+    points = stored.points()
+    if points["valid"].any():
+        show_front(points, pareto(points, X, Y))
+    paths = report(stored)
+    for label in stored.summary.labels:
+        say(f"note: {label}", style="yellow")
+    say(f"report: {paths['report.html']}")
+    say(f"pages:  workbench dashboard --store {store}", style="bold")
+
+
+def _load(file: Path, max_trials: int | None, target: str | None) -> Plan:
+    """The plan with the options of the command line laid over it."""
+    from experiments.plan import load_plan
+
+    found = load_plan(file)
+    changes: dict[str, object] = {}
+    if max_trials is not None:
+        changes["max_trials"] = max_trials
+    if target is not None:
+        changes["target"] = target
+    return load_plan({**found.document(), **changes}) if changes else found
+
+
+def _measure(job: Job, *, json: bool) -> int:
+    """Measure with a progress bar; the exit code of the run."""
+    from workbench.runs import stop_on_interrupt
+
+    run_id = job.writer.run.run_id
+    say(f"run {run_id}: {job.remaining} trials, about {_duration(job.outlook.estimate_s)}")
+    stopped = False
+    try:
+        with stop_on_interrupt() as stop, _progress() as bar, closing(job.records()) as records:
+            task = bar.add_task("trials", total=len(job.outlook.trials), completed=len(job.done))
+            bar.refresh()
+            for record in records:
+                bar.console.print(_line(record), highlight=False, markup=False, soft_wrap=True)
+                bar.advance(task)
+                if stop.asked and job.remaining:
+                    stopped = True
+                    break
+    finally:
+        stored = job.close()
+    if stopped:
+        say(f"stopped after a whole trial; go on with `workbench resume {run_id}`")
+    summary = stored.summary
+    say(f"{summary.state}: {_counts(stored)}")
+    if json:
+        say_json(_run_document(stored))
+    return EXIT_INTERRUPTED if stopped else _exit_code(stored)
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("time left"),
+        TimeRemainingColumn(),
+        console=out,
+    )
+
+
+def _line(record: TrialRecord) -> str:
+    """One trial in one line."""
+    axes = " ".join(f"{name}={value}" for name, value in record.point.axes.items())
+    rate = record.metrics.get("output_tok_s")
+    speed = f"  {rate.value:,.1f} tok/s" if rate and rate.value is not None else ""
+    reason = f"  ({record.reason})" if record.reason else ""
+    return f"{record.state:<7} {axes}{speed}{reason}"
+
+
+def _exit_code(stored: Run) -> int:
+    """0 all ok, 3 a gate failed, 4 some trials failed, 1 nothing was measured."""
+    counts = stored.summary.counts
+    measured = sum(counts[state] for state in counts if state in ("ok", "invalid"))
+    unmeasured = sum(counts.values()) - measured
+    if unmeasured:
+        return EXIT_PARTIAL if measured else 1
+    return EXIT_GATE if any(counts[state] for state in counts if state == "invalid") else 0
+
+
+def _counts(stored: Run) -> str:
+    summary = stored.summary
+    shown = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
+    return f"{shown or 'nothing'} of {summary.planned} trials, in {stored.folder}"
+
+
+def _run_document(stored: Run) -> dict[str, object]:
+    summary = stored.summary
+    return {
+        "run_id": stored.run_id,
+        "state": summary.state,
+        "planned": summary.planned,
+        "counts": dict(summary.counts),
+        "path": str(stored.folder),
+    }
+
+
+def _show_outlook(found: Outlook) -> None:
+    rows = [
+        (str(place), t.trial_id, _axes(t.point.axes), str(t.repeat))
+        for place, t in enumerate(found.trials, start=1)
+    ]
+    show_table(f"{found.plan.name}: {found.plan.question}", ("#", "trial", "point", "repeat"), rows)
+    _say_factors(found)
+    say(
+        f"{len(found.trials)} trials, {found.engine_starts} engine starts, about "
+        f"{_duration(found.estimate_s)}, at most about {found.estimate_bytes / 1e6:,.1f} MB"
+    )
+
+
+def _say_factors(found: Outlook) -> None:
+    """By what factor each trace was scaled to the model's context."""
+    factors = {
+        str(t.point.workload.get("name")): t.point.workload["scale_used"]
+        for t in found.trials
+        if "scale_used" in t.point.workload
+    }
+    for name, factor in sorted(factors.items()):
+        shown = f"{factor:.4g}" if isinstance(factor, float) else factor
+        say(f"workload {name}: lengths are those of the trace times {shown}")
+
+
+def _outlook_document(found: Outlook) -> dict[str, object]:
+    return {
+        "trials": [
+            {"trial_id": t.trial_id, "axes": t.point.axes, "repeat": t.repeat} for t in found.trials
+        ],
+        "engine_starts": found.engine_starts,
+        "estimate_s": found.estimate_s,
+        "estimate_bytes": found.estimate_bytes,
+    }
+
+
+def _axes(axes: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in axes.items()) or "(no axis)"
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init,
+    "plan": plan,
+    "run": run,
+    "resume": resume,
+    "demo": demo,
+}

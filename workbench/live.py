@@ -1,0 +1,148 @@
+"""A sweep from Python or a notebook: it runs in a child process, the caller watches the store."""
+
+from __future__ import annotations
+
+import html
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from workbench.errors import BenchError
+from workbench.store import Run, RunSummary, Store
+
+RUNNER_LOG = "runner.log"
+POLL_S = 0.5
+KEPT_CODES = frozenset({0, 3, 4})  # every trial was stored, whatever its state
+TAIL_LINES = 20
+
+
+class SweepFailedError(BenchError):
+    """The process that measures ended before its last trial."""
+
+    exit_code = 1
+
+
+class SweepRun(Run):
+    """A run and the process that measures it."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        super().__init__(folder)
+        self._process = process
+
+    def wait(self) -> SweepRun:
+        """Block until the sweep has ended; returns the run as stored.
+
+        SweepFailedError with the end of its log when it ended early. KeyboardInterrupt asks
+        the sweep to stop after the trial in flight, then goes on to the caller.
+        """
+        for _ in self._summaries():
+            pass
+        return self._checked()
+
+    def live(self) -> SweepRun:
+        """Like `wait`, and shows the progress: in place in a notebook, as lines elsewhere."""
+        if _in_notebook():
+            self._show_in_notebook()
+        else:
+            self._show_as_text()
+        return self._checked()
+
+    def _show_in_notebook(self) -> None:
+        from IPython.display import HTML, display
+
+        handle = display(HTML(progress_html(self.summary)), display_id=True)
+        for summary in self._summaries():
+            handle.update(HTML(progress_html(summary)))
+
+    def _show_as_text(self) -> None:
+        from workbench.cli_output import say
+
+        shown = None
+        for summary in self._summaries():
+            line = progress_text(summary)
+            if line != shown:
+                say(line)
+            shown = line
+
+    def _summaries(self) -> Iterator[RunSummary]:
+        """The run's summary again and again until its process has ended, then once more."""
+        try:
+            while self._process.poll() is None:
+                yield self.refresh().summary
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            self._process.send_signal(signal.SIGINT)
+            raise
+        yield self.refresh().summary
+
+    def _checked(self) -> SweepRun:
+        code = self._process.wait()
+        if code in KEPT_CODES:
+            return self
+        log = (self.folder / RUNNER_LOG).read_text("utf-8", "replace").splitlines()
+        raise SweepFailedError(
+            "the sweep ended early:\n" + "\n".join(log[-TAIL_LINES:]),
+            where=self.run_id,
+            remedy=f"Go on with `workbench resume {self.run_id}`.",
+        )
+
+
+def sweep(
+    plan: str | Path | Mapping[str, object],
+    store: str | Path = "results",
+    **overrides: object,
+) -> SweepRun:
+    """Start measuring `plan` (a path or a mapping) in a child process; returns at once.
+
+    `overrides` replace fields of the plan, such as `max_trials=4`. Whatever is wrong with the
+    plan is raised here, before anything starts. Works inside a running event loop.
+    """
+    from experiments.plan import load_plan
+    from workbench.runs import begin, outlook
+
+    found = load_plan(Path(plan) if isinstance(plan, str) else plan)
+    if overrides:
+        found = load_plan({**found.document(), **overrides})
+    chosen = Store(store)
+    run = begin(outlook(found, chosen), chosen).close()
+    command = [sys.executable, "-m", "workbench", "resume", run.run_id]
+    with (run.folder / RUNNER_LOG).open("wb") as log:
+        process = subprocess.Popen(
+            [*command, "--store", str(chosen.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,  # an interrupt of the notebook is passed on once, by wait()
+        )
+    return SweepRun(run.folder, process)
+
+
+def progress_text(summary: RunSummary) -> str:
+    """`3 of 8 trials (2 ok, 1 failed), running`."""
+    counts = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
+    stored = sum(summary.counts.values())
+    return f"{stored} of {summary.planned} trials ({counts or 'none yet'}), {summary.state}"
+
+
+def progress_html(summary: RunSummary) -> str:
+    """A bar with the same words; labels below it."""
+    stored = sum(summary.counts.values())
+    labels = "".join(f"<div><b>{html.escape(label)}</b></div>" for label in summary.labels)
+    return (
+        f"<div style='font-family:sans-serif'><progress style='width:20em' "
+        f"value='{stored}' max='{max(summary.planned, 1)}'></progress> "
+        f"{html.escape(progress_text(summary))}{labels}</div>"
+    )
+
+
+def _in_notebook() -> bool:
+    """True under a Jupyter kernel."""
+    try:
+        from IPython import get_ipython
+    except ImportError:
+        return False
+    shell = get_ipython()
+    return shell is not None and hasattr(shell, "kernel")

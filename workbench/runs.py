@@ -1,0 +1,234 @@
+"""Runs: measure a plan and store each trial before the next begins; resume what was cut short."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+from experiments.records import TrialId, TrialRecord
+from workbench.errors import DiskFullError, DriftError
+from workbench.files import free_bytes
+from workbench.provenance import accelerator_name, code_version, manifest
+from workbench.store import Run, RunFacts, RunWriter, Store
+
+if TYPE_CHECKING:
+    from experiments.plan import Plan
+    from experiments.space import PlannedTrial
+
+TRIAL_BYTES = 60_000  # a generous guess of one stored trial
+MADE = ("toy", "small")  # checkpoints that are made when a plan names them
+CHECKPOINTS = ".checkpoints"
+DRIFTED = "code or checkpoint changed during this run"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """A plan expanded against its checkpoint: what a run of it would do."""
+
+    plan: Plan  # as written; the model still has its short name
+    runnable: Plan  # the model is a directory
+    trials: list[PlannedTrial]
+    code_version: str
+    engine_starts: int
+    estimate_s: float
+
+    @property
+    def estimate_bytes(self) -> int:
+        """A generous guess of what the run adds to the store."""
+        return TRIAL_BYTES * len(self.trials)
+
+    @property
+    def fingerprint(self) -> str | None:
+        """The content identity of every checkpoint used; None for a simulated target."""
+        found = {t.facts.fingerprint for t in self.trials if not t.facts.simulated}
+        return " ".join(sorted(found)) or None
+
+
+def outlook(plan: Plan, store: Store) -> Outlook:
+    """Expand `plan` without starting anything; makes a named random checkpoint if missing.
+
+    PlanError, WorkloadError, ConfigError or CheckpointError say what cannot be run.
+    """
+    from experiments.sweep import engine_starts, estimate_s, planned
+    from experiments.targets.factory import target_factory
+
+    runnable = with_checkpoint(plan, store)
+    version = code_version()
+    trials = planned(runnable, target_factory(runnable), code_version=version)
+    return Outlook(
+        plan=plan,
+        runnable=runnable,
+        trials=trials,
+        code_version=version,
+        engine_starts=engine_starts(trials),
+        estimate_s=estimate_s(runnable, trials),
+    )
+
+
+def with_checkpoint(plan: Plan, store: Store) -> Plan:
+    """The plan with `model: toy` or `small` turned into a directory, made once under the store.
+
+    A directory of that name in the current folder wins, as for every other model.
+    """
+    name = plan.engine.get("model")
+    if plan.target == "simulated" or name not in MADE or Path(str(name)).is_dir():
+        return plan
+    return plan.with_engine(model=str(random_checkpoint(str(name), store)))
+
+
+def random_checkpoint(kind: str, store: Store, *, seed: int = 0) -> Path:
+    """The random checkpoint of that kind and seed, in the store's own cache."""
+    directory = store.path.absolute() / CHECKPOINTS / f"{kind}-seed-{seed}"
+    if not directory.is_dir():
+        from engine.make_checkpoint import make_checkpoint
+
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        make_checkpoint("small" if kind == "small" else "toy", seed=seed, directory=directory)
+    return directory
+
+
+@dataclass(kw_only=True)
+class Job:
+    """A run that is being written. Holds the run's lock until `close()`."""
+
+    outlook: Outlook
+    writer: RunWriter
+    done: frozenset[TrialId]  # trials that are stored already
+    drifted: bool = False
+    states: dict[str, int] = field(default_factory=dict)  # of the trials stored by this job
+
+    @property
+    def remaining(self) -> int:
+        """Trials not stored yet."""
+        return len(self.outlook.trials) - len(self.done) - sum(self.states.values())
+
+    def records(self) -> Iterator[TrialRecord]:
+        """Measure what is missing; each record is on the disk before it is yielded.
+
+        Closing the iterator stops the engine. DiskFullError ends it; what is stored stays.
+        """
+        from experiments.sweep import run
+        from experiments.targets.factory import target_factory
+
+        plan = self.outlook.runnable
+        found = run(
+            plan, target_factory(plan), done=self.done, code_version=self.outlook.code_version
+        )
+        with closing(found):  # type: ignore[type-var]
+            for record in found:
+                stored = self._labelled(record)
+                self.writer.append(stored)
+                self.states[record.state] = self.states.get(record.state, 0) + 1
+                yield stored
+
+    def close(self) -> Run:
+        """Let go of the run; returns it as stored."""
+        self.writer.close()
+        return self.writer.run.refresh()
+
+    def _labelled(self, record: TrialRecord) -> TrialRecord:
+        if not self.drifted:
+            return record
+        return dataclasses.replace(record, labels=(*record.labels, DRIFTED))
+
+
+def begin(found: Outlook, store: Store) -> Job:
+    """Make a run folder for the plan and open it. DiskFullError where the guess does not fit."""
+    free = free_bytes(store.path)
+    if free is not None and free < found.estimate_bytes:
+        raise DiskFullError(
+            f"{free:,} bytes are free and the run may need {found.estimate_bytes:,}. "
+            "Nothing was written.",
+            where=str(store.path),
+            remedy="Free some space, or choose another --store.",
+        )
+    first = found.trials[0]
+    environment = manifest(settings=first.point.engine, folder=store.path)
+    facts = RunFacts(
+        name=found.plan.name,
+        question=found.plan.question,
+        plan=found.plan.document(),
+        planned=len(found.trials),
+        environment=environment,
+        code_version=found.code_version,
+        checkpoint_fingerprint=found.fingerprint,
+        engine=found.plan.target,
+        accelerator="simulated" if first.facts.simulated else accelerator_name(environment),
+        model=Path(str(first.facts.model)).name or "unnamed",
+    )
+    return Job(outlook=found, writer=store.create(facts), done=frozenset())
+
+
+def resume(store: Store, run_id: str, *, allow_drift: bool = False) -> Job:
+    """Open a stored run to measure what its plan still lacks.
+
+    DriftError when the code or the checkpoint changed since, unless `allow_drift`: then the
+    new trials are labelled. RunLockedError while another process writes the run.
+    """
+    from experiments.plan import load_plan
+
+    run = store.run(run_id)
+    found = outlook(load_plan(run.plan), store)
+    changes = drift(run, found)
+    if changes and not allow_drift:
+        raise DriftError(
+            f"{' and '.join(changes)} since the run began, so its trials would not be comparable.",
+            where=run.run_id,
+            remedy="Start a new run with `workbench run`, or pass --allow-drift to go on and "
+            "label the new trials.",
+        )
+    writer = store.writer(run.run_id)
+    stored = {_cell(_point(item).get("axes"), item["repeat"]) for item in writer.run.documents()}
+    done = [t.trial_id for t in found.trials if _cell(t.point.axes, t.repeat) in stored]
+    return Job(outlook=found, writer=writer, done=frozenset(done), drifted=bool(changes))
+
+
+def drift(run: Run, found: Outlook) -> list[str]:
+    """What changed between the stored run and now, in words; empty when nothing did."""
+    changes = []
+    if run.code_version != found.code_version:
+        changes.append(f"the code changed ({run.code_version} to {found.code_version})")
+    if run.checkpoint_fingerprint != found.fingerprint:
+        changes.append(
+            f"the checkpoint changed ({run.checkpoint_fingerprint} to {found.fingerprint})"
+        )
+    return changes
+
+
+def _point(item: Mapping[str, object]) -> Mapping[str, object]:
+    point = item.get("point")
+    return point if isinstance(point, Mapping) else {}
+
+
+def _cell(axes: object, repeat: object) -> str:
+    """Within one run a trial is known by its axes and its repeat, even after a drift."""
+    return json.dumps([axes, repeat], sort_keys=True)
+
+
+class StopRequest:
+    """Whether the user asked to stop after the trial in flight."""
+
+    asked = False
+
+
+@contextmanager
+def stop_on_interrupt() -> Iterator[StopRequest]:
+    """SIGINT once asks to stop after the running trial; a second one interrupts it."""
+    request = StopRequest()
+
+    def note(_signal: int, _frame: FrameType | None) -> None:
+        request.asked = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield request
+    finally:
+        signal.signal(signal.SIGINT, before)
