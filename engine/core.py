@@ -95,6 +95,7 @@ class Engine:
         facts = source.facts(config)
         self.resolved = resolve(config, facts, accelerator.kind)
         model = source.load(self.resolved, accelerator.device)
+        assert model.facts == facts, "the model differs from what its configuration promised"
         groups = model.cache_groups(max_backtrack=self.resolved.ring_slack)
         dtype = torch_dtype(self.resolved.dtype)
         blocks = count_blocks(

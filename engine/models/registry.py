@@ -61,15 +61,18 @@ class CheckpointSource:
 
 
 def facts_of(config: DeepseekV41Config) -> ModelFacts:
-    """What scheduling needs to know of a checkpoint, from its configuration alone."""
+    """What scheduling needs to know of a checkpoint, from its configuration alone.
+
+    The facts of the loaded model are the same; `Engine` asserts it.
+    """
     return ModelFacts(
         vocab_size=config.vocab_size,
         max_positions=config.max_position_embeddings,
         eos_token_id=config.eos_token_id,
         window=config.sliding_window,
         draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
-        ngram=config.engram_max_ngram_size if config.engram_layer_ids else 1,
-        can_truncate=True,
+        ngram=config.engram_max_ngram_size,
+        can_truncate=config.kv_source_layer_ids[-1] <= config.decoder_layer,
     )
 
 

@@ -1,0 +1,57 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.cache.blocks import Pool
+
+
+def test_a_freed_id_is_reused_under_a_new_generation():
+    pool = Pool(1)
+    (first,) = pool.take(1)
+    pool.release(first)
+    (second,) = pool.take(1)
+    assert second.id == first.id
+    assert second != first
+    assert not pool.is_live(first)
+
+
+def test_freeing_twice_is_caught_even_after_the_id_was_reused():
+    pool = Pool(1)
+    (first,) = pool.take(1)
+    pool.release(first)
+    with pytest.raises(AssertionError, match="freed twice"):
+        pool.release(first)
+    pool.take(1)
+    with pytest.raises(AssertionError, match="freed twice"):
+        pool.release(first)
+
+
+def test_taking_more_than_there_is_is_caught_and_takes_nothing():
+    pool = Pool(2)
+    with pytest.raises(AssertionError, match="3 wanted, 2 available"):
+        pool.take(3)
+    assert pool.available == 2
+
+
+def test_a_leak_is_found():
+    pool = Pool(2)
+    held = pool.take(2)
+    pool.check_integrity(held)
+    with pytest.raises(AssertionError):
+        pool.check_integrity(held[:1])
+
+
+@given(st.integers(0, 5), st.lists(st.tuples(st.sampled_from("trs"), st.integers(0, 9))))
+def test_counts_and_references_always_match_the_holders(total, moves):
+    pool, held = Pool(total), []
+    for move, number in moves:
+        if move == "t":
+            held += pool.take(min(number, pool.available))
+        elif held and move == "r":
+            pool.release(held.pop(number % len(held)))
+        elif held:
+            pool.retain(held[number % len(held)])
+            held.append(held[number % len(held)])
+        pool.check_integrity(held)
+        assert pool.used == len(set(held))
+        assert pool.used + pool.available == pool.total == total

@@ -1,0 +1,45 @@
+import pytest
+import torch
+
+from engine.cache.groups import PagedGroup, RingGroup, RowFormat
+from engine.cache.sizing import count_blocks
+from engine.config import EngineConfig, resolve
+from engine.errors import CapacityError, ConfigError
+from tests.fakes.hash_model import FACTS
+
+GROUPS = (
+    PagedGroup(name="a", width=4, tokens_per_row=1, row_format=RowFormat.PLAIN),
+    PagedGroup(name="b", width=8, tokens_per_row=2, row_format=RowFormat.PLAIN),
+    RingGroup(name="c", width=2, rows=5, row_format=RowFormat.PLAIN),
+)  # in float32: 32 bytes a token, 40 a slot
+
+
+def blocks(free_bytes, **values):
+    config = EngineConfig(model="m", **{"block_tokens": 8, "max_num_seqs": 2, **values})
+    resolved = resolve(config, FACTS)
+    return count_blocks(GROUPS, resolved, dtype=torch.float32, free_bytes=free_bytes)
+
+
+def test_plenty_of_memory_holds_every_sequence_at_full_length():
+    assert blocks(10**9) == 2 * 64 // 8
+
+
+def test_little_memory_is_filled_to_its_fraction_after_the_rings():
+    assert blocks(2 * (80 + 5 * 256), memory_fraction=0.5) == 5
+    assert blocks(4 * (80 + 5 * 256), memory_fraction=0.5, data_parallel_size=2) == 5
+
+
+def test_no_room_for_one_block_is_a_capacity_error():
+    with pytest.raises(CapacityError, match="max_num_seqs"):
+        blocks(4 * (80 + 255))
+
+
+def test_explicit_cache_tokens_are_taken_as_they_are():
+    assert blocks(0, cache_tokens=20) == 2
+    with pytest.raises(ConfigError, match="cache_tokens: 7 is less than one block"):
+        blocks(0, cache_tokens=7)
+
+
+def test_blocks_that_would_cut_a_row_are_refused():
+    with pytest.raises(ConfigError, match="block_tokens"):
+        blocks(10**9, block_tokens=7)

@@ -1,0 +1,202 @@
+import subprocess
+import sys
+
+import pytest
+
+from engine.errors import PromptTooLongError, RequestError
+from engine.request import FinishReason, Request, SamplingParams
+from engine.scheduler import Scheduler
+from engine.sequence import Sequence, SequenceState
+from engine.step import SchedulerLimits, SequenceResult
+
+EOS = 1
+
+
+def scheduler(**limits):
+    defaults = {
+        "max_num_seqs": 4,
+        "max_num_batched_tokens": 16,
+        "block_tokens": 4,
+        "blocks": 8,
+        "max_model_len": 32,
+        "draft_length": 0,
+        "eos_token_id": EOS,
+    }
+    return Scheduler(SchedulerLimits(**{**defaults, **limits}))
+
+
+def add(target, name, prompt_tokens, **params):
+    sampling = SamplingParams(**{"max_tokens": 8, **params})
+    request = Request(
+        request_id=name, prompt_token_ids=tuple(range(2, 2 + prompt_tokens)), sampling=sampling
+    )
+    sequence = Sequence(
+        request=request,
+        seed=0,
+        tokens=list(request.prompt_token_ids),
+        last_length=min(prompt_tokens + sampling.max_tokens, target.limits.longest_sequence),
+        decoder_start=0,
+        arrived_ns=0,
+    )
+    target.add(sequence)
+    return sequence
+
+
+def shape(batch):
+    return [(s.sequence.request.request_id, s.first, s.known, s.drafts) for s in batch.sequences]
+
+
+def step(target, *, accepted=0, token=9):
+    """Run one step in which every sequence that samples gets `token`."""
+    batch = target.schedule(1)
+    results = [
+        SequenceResult(token_ids=(token,) * (min(accepted, s.drafts) + 1), accepted=accepted)
+        if s.samples
+        else SequenceResult()
+        for s in batch.sequences
+    ]
+    outputs = target.settle(batch, results, 2)
+    target.check_integrity()
+    return shape(batch), outputs
+
+
+def test_long_prompts_run_in_chunks_beside_decoding_sequences():
+    s = scheduler(max_num_batched_tokens=6)
+    add(s, "a", 2)
+    add(s, "b", 10)
+    assert step(s)[0] == [("a", 0, 2, 0), ("b", 0, 4, 0)]
+    assert step(s)[0] == [("a", 2, 1, 0), ("b", 4, 5, 0)]
+    assert step(s)[0] == [("a", 3, 1, 0), ("b", 9, 1, 0)]
+    assert step(s)[0] == [("a", 4, 1, 0), ("b", 10, 1, 0)]
+
+
+def test_decoding_goes_before_an_older_prefill():
+    s = scheduler(max_num_batched_tokens=5, blocks=16)
+    add(s, "old", 4)
+    add(s, "long", 12)
+    assert step(s)[0] == [("old", 0, 4, 0), ("long", 0, 1, 0)]
+    s.abort("old", 2)
+    add(s, "new", 1)
+    assert step(s)[0] == [("long", 1, 5, 0)]
+    assert step(s)[0] == [("long", 6, 5, 0)]
+    assert step(s)[0] == [("long", 11, 1, 0), ("new", 0, 1, 0)]
+    add(s, "later", 12)
+    assert step(s)[0] == [("long", 12, 1, 0), ("new", 1, 1, 0), ("later", 0, 3, 0)]
+
+
+def test_no_more_sequences_run_than_there_are_slots():
+    s = scheduler(max_num_seqs=2)
+    for name in "abc":
+        add(s, name, 1, max_tokens=2)
+    assert [name for name, *_ in step(s)[0]] == ["a", "b"]
+    assert (s.running, s.waiting) == (2, 1)
+    step(s)
+    assert step(s)[0] == [("c", 0, 1, 0)]
+
+
+def test_the_youngest_is_preempted_and_keeps_its_tokens():
+    s = scheduler(blocks=3, max_model_len=12)
+    old = add(s, "old", 4, max_tokens=8)
+    young = add(s, "young", 4, max_tokens=8)
+    step(s)
+    assert (len(old.blocks), len(young.blocks)) == (1, 1)
+    for _ in range(4):  # "old" takes the last block; "young" stalls, it has no one younger
+        assert [name for name, *_ in step(s)[0]] == ["old"]
+        assert young.state is SequenceState.RUNNING
+    step(s)
+    assert young.state is SequenceState.WAITING
+    assert young.tokens == [2, 3, 4, 5, 9]
+    assert (young.computed, young.preemptions, young.slot) == (0, 1, None)
+    while old.state is not SequenceState.FINISHED:
+        step(s)
+    assert step(s)[0] == [("young", 0, 5, 0)]
+    assert young.tokens == [2, 3, 4, 5, 9, 9]
+
+
+def test_drafts_shrink_before_anyone_is_preempted():
+    s = scheduler(blocks=2, draft_length=3, max_model_len=8)
+    add(s, "a", 3, max_tokens=9)
+    add(s, "b", 3, max_tokens=9)
+    step(s)
+    assert step(s)[0] == [("a", 3, 1, 0), ("b", 3, 1, 0)]
+    assert s.preemptions == 0
+
+
+def test_drafts_stop_short_of_the_last_token():
+    s = scheduler(draft_length=5)
+    add(s, "a", 2, max_tokens=5)
+    step(s)
+    assert step(s, accepted=1)[0] == [("a", 2, 1, 3)]
+    planned, outputs = step(s, accepted=1)
+    assert planned == [("a", 4, 1, 1)]
+    assert outputs[0].finish_reason == FinishReason.LENGTH
+    assert (outputs[0].proposed, outputs[0].accepted, outputs[0].verify_steps) == (1, 1, 1)
+
+
+def test_a_stop_token_inside_accepted_drafts_drops_what_follows():
+    s = scheduler(draft_length=3)
+    sequence = add(s, "a", 2, stop_token_ids=(7,))
+    step(s)
+    batch = s.schedule(1)
+    (output,) = s.settle(batch, [SequenceResult(token_ids=(5, 7, 8, 6), accepted=3)], 2)
+    assert output.token_ids == (5, 7)
+    assert (output.proposed, output.accepted) == (3, 2)
+    assert output.finish_reason == FinishReason.STOP
+    assert sequence.tokens == [2, 3, 9, 5, 7]
+    assert s.blocks_used == 0
+
+
+def test_ignored_eos_does_not_stop_and_min_tokens_hold_it_off():
+    s = scheduler()
+    add(s, "ignores", 1, ignore_eos=True, max_tokens=3)
+    add(s, "waits", 1, min_tokens=2, max_tokens=5)
+    reasons = {"ignores": [], "waits": []}
+    while s.has_unfinished():
+        for output in step(s, token=EOS)[1]:
+            reasons[output.request_id].append(output.finish_reason)
+    assert reasons["ignores"] == [None, None, FinishReason.LENGTH]
+    assert reasons["waits"] == [None, None, FinishReason.STOP]
+
+
+def test_a_prompt_without_room_for_one_token_is_refused():
+    s = scheduler(blocks=2, max_model_len=32)
+    add(s, "fits", 7)
+    with pytest.raises(PromptTooLongError, match=r"8 tokens.*at most 7"):
+        add(s, "long", 8)
+    s.check_integrity()
+
+
+def test_an_id_in_use_is_refused():
+    s = scheduler()
+    add(s, "a", 1)
+    with pytest.raises(RequestError, match="in use"):
+        add(s, "a", 1)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2])
+def test_an_aborted_sequence_gives_everything_back_and_says_so_once(steps):
+    s = scheduler(max_num_batched_tokens=4)
+    add(s, "a", 6)
+    for _ in range(steps):
+        step(s)
+    assert s.abort("a", 5)
+    s.check_integrity()
+    assert s.blocks_used == 0
+    assert s.has_unfinished()
+    (output,) = s.collect()
+    assert (output.finish_reason, output.token_ids) == (FinishReason.ABORT, ())
+    assert not s.has_unfinished()
+    assert not s.abort("a", 6)
+
+
+def test_a_result_for_a_sequence_aborted_meanwhile_is_dropped():
+    s = scheduler()
+    add(s, "a", 2)
+    batch = s.schedule(1)
+    s.abort("a", 2)
+    assert s.settle(batch, [SequenceResult(token_ids=(9,))], 3) == []
+
+
+def test_the_scheduler_imports_no_torch():
+    code = "import sys, engine.scheduler, engine.config; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

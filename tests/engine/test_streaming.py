@@ -1,0 +1,139 @@
+import asyncio
+import threading
+import time
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.errors import EngineError, RequestError
+from engine.request import FinishReason, Request, SamplingParams
+from engine.streaming import AsyncEngine
+from tests.fakes.hash_model import HashSource
+from tests.fakes.sequential import expected_text
+
+GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
+ENDLESS = SamplingParams(temperature=0.0, max_tokens=60, ignore_eos=True)
+
+
+def serving():
+    config = EngineConfig(model="hash", dtype="float64", block_tokens=4, replay_mode="off")
+    return Engine(config, source=HashSource())
+
+
+def slow_serving():
+    """Steps slow enough that a request is still running when the test leaves it."""
+    target = serving()
+    step = target.step
+
+    def slow():
+        time.sleep(0.03)
+        return step()
+
+    target.step = slow
+    return target
+
+
+@pytest.fixture
+def engine():
+    engine = AsyncEngine(serving())
+    yield engine
+    engine.close()
+
+
+def ask(name, prompt, params=GREEDY):
+    return Request(request_id=name, prompt_token_ids=tuple(prompt), sampling=params)
+
+
+async def read(engine, request):
+    return [output async for output in engine.stream(request)]
+
+
+def test_streams_run_side_by_side_and_end_with_a_finished_output(engine):
+    prompts = {"a": [5], "b": [6, 7, 8], "c": [9] * 20}
+
+    async def everything():
+        return await asyncio.gather(*(read(engine, ask(n, p)) for n, p in prompts.items()))
+
+    for prompt, outputs in zip(prompts.values(), asyncio.run(everything()), strict=True):
+        said = [token for output in outputs for token in output.token_ids]
+        assert said == expected_text(prompt, GREEDY)[0]
+        assert [o.finished for o in outputs] == [False] * (len(outputs) - 1) + [True]
+
+
+def test_a_refused_request_raises_and_the_next_is_served(engine):
+    async def both():
+        with pytest.raises(RequestError, match="empty"):
+            await read(engine, ask("a", []))
+        return await read(engine, ask("a", [5]))
+
+    assert asyncio.run(both())[-1].finish_reason == FinishReason.LENGTH
+
+
+@pytest.mark.parametrize("way", ["aclose", "cancel"])
+def test_leaving_a_stream_aborts_its_request(way):
+    target = slow_serving()
+    aborted = threading.Event()
+    abort = target.abort
+
+    def watched(request_id):
+        aborted.set()
+        return abort(request_id)
+
+    target.abort = watched
+    engine = AsyncEngine(target)
+
+    async def leave():
+        stream = engine.stream(ask("a", [5], ENDLESS))
+        await anext(stream)
+        if way == "aclose":
+            await stream.aclose()
+            return
+        task = asyncio.create_task(read(engine, ask("b", [5], ENDLESS)))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await stream.aclose()
+
+    asyncio.run(leave())
+    assert aborted.wait(10)
+    engine.close()
+
+
+def test_a_step_that_raises_ends_open_streams_and_later_ones_are_served():
+    target = serving()
+    step, calls = target.step, []
+
+    def broken():
+        calls.append(1)
+        if len(calls) == 2:
+            raise ValueError("a bug")
+        return step()
+
+    target.step = broken
+    engine = AsyncEngine(target)
+
+    async def both():
+        with pytest.raises(EngineError, match="a bug"):
+            await read(engine, ask("a", [5]))
+        return await read(engine, ask("b", [5]))
+
+    outputs = asyncio.run(both())
+    assert [t for o in outputs for t in o.token_ids] == expected_text([5], GREEDY)[0]
+    engine.close()
+
+
+def test_closing_ends_open_streams():
+    engine = AsyncEngine(slow_serving())
+
+    async def close_meanwhile():
+        stream = engine.stream(ask("a", [5], ENDLESS))
+        await anext(stream)
+        await asyncio.to_thread(engine.close)
+        with pytest.raises(EngineError, match="closed"):
+            async for _ in stream:
+                pass
+
+    # Outputs that came before the close are delivered before the error.
+    asyncio.run(close_meanwhile())
