@@ -87,9 +87,10 @@ def test_wider_types_hold_the_same_values(toy_source):
     assert all(torch.equal(wide[name], narrow[name].double()) for name in narrow)
 
 
-def test_tables_longer_than_one_slice_load_whole(toy_source, monkeypatch):
+@pytest.mark.parametrize("rows", [16, 50])
+def test_tables_longer_than_one_slice_load_whole(toy_source, monkeypatch, rows):
     whole = load(toy_source)
-    monkeypatch.setattr("engine.models.deepseek_v41.weights._ROWS_AT_ONCE", 32)
+    monkeypatch.setattr("engine.models.deepseek_v41.weights._ROWS_AT_ONCE", rows)
     sliced = load(toy_source)
     assert all(torch.equal(sliced[name], whole[name]) for name in whole)
 

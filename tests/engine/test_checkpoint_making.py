@@ -7,12 +7,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.config import EngineConfig
+from engine.core import Engine
 from engine.errors import CheckpointError
 from engine.make_checkpoint import is_random, make_checkpoint, resolve_model_dir
 from engine.models.deepseek_v41.config import DeepseekV41Config, IndexMode
 from engine.models.deepseek_v41.contract import expected_tensors
 from engine.models.deepseek_v41.shards import read_shards
 from engine.models.deepseek_v41.weights import fingerprint, load_weights
+from engine.request import Request, RequestId, SamplingParams
 from engine.tokenizer import Tokenizer, engram_token_map
 
 RELEASED_CONFIG = Path(__file__).parents[1] / "data" / "v41_flash_config.json"
@@ -137,6 +140,21 @@ def test_weights_are_scaled_to_keep_activations_near_one(made):
             assert abs(weight.mean() - 1) < 0.1, name
         elif ".attn.w" in name or ".experts." in name:
             assert 0.85 < weight.std() * weight.shape[-1] ** 0.5 < 1.15, name
+
+
+def test_toy_text_depends_on_the_prompt_and_is_no_loop(made):
+    engine = Engine(EngineConfig(model=str(made["toy"]), draft_length=0, accelerator="cpu"))
+    greedy = SamplingParams(temperature=0, max_tokens=32, ignore_eos=True)
+    for name, prompt in (("a", b"The quick brown fox"), ("b", b"def main():")):
+        engine.add_request(
+            Request(request_id=RequestId(name), prompt_token_ids=tuple(prompt), sampling=greedy)
+        )
+    texts = {"a": [], "b": []}
+    while engine.has_unfinished():
+        for output in engine.step():
+            texts[output.request_id] += output.token_ids
+    assert texts["a"] != texts["b"]
+    assert all(len(set(text)) > 12 for text in texts.values())
 
 
 @both

@@ -29,6 +29,7 @@ from engine.models.deepseek_v41.shards import StoredTensor, fingerprint, read_sh
 from kernels.quantize.reference import dequantise_fp8_blocks, dequantise_mxfp4
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from engine.models.deepseek_v41.config import DeepseekV41Config
@@ -37,7 +38,7 @@ __all__ = ["fingerprint", "load_weights"]
 
 _PLAIN = ("BF16", "F16", "F32", "F64")
 _NAMED_AT_MOST = 10
-_ROWS_AT_ONCE = 8192  # a multiple of every tile height in use: bounds the float32 intermediate
+_ROWS_AT_ONCE = 8192
 
 
 def load_weights(
@@ -131,12 +132,19 @@ def _load(
     if stored[name].dtype in _PLAIN:
         return loaded.copy_(weight)
     scale = stored[name.removesuffix(".weight") + ".scale"].read()
-    for start in range(0, parameter.shape[0], _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        if parameter.storage is Storage.MXFP4:
+    if parameter.storage is Storage.MXFP4:
+        for rows in _slices(parameter.shape[0], 1):
             loaded[rows] = dequantise_mxfp4(weight[rows], scale[rows])
-        else:
-            block = tile(parameter, config)
-            tiles = slice(start // block[0], -(-rows.stop // block[0]))
-            loaded[rows] = dequantise_fp8_blocks(weight[rows], scale[tiles], block)
+        return loaded
+    block = tile(parameter, config)
+    for rows in _slices(parameter.shape[0], block[0]):
+        tiles = slice(rows.start // block[0], -(-rows.stop // block[0]))
+        loaded[rows] = dequantise_fp8_blocks(weight[rows], scale[tiles], block)
     return loaded
+
+
+def _slices(rows: int, tile_rows: int) -> Iterator[slice]:
+    """Cut rows into runs of whole tiles, which bounds the float32 intermediate of a large table."""
+    step = max(_ROWS_AT_ONCE // tile_rows, 1) * tile_rows
+    for start in range(0, rows, step):
+        yield slice(start, min(start + step, rows))
