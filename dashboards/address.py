@@ -1,0 +1,63 @@
+"""What a page shows is in its address, so that a copied link shows the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from urllib.parse import urlencode
+
+import streamlit as st
+
+
+def link(page: str, **parameters: str | None) -> str:
+    """A relative link to `page` ("" is the overview) that carries `parameters`."""
+    given = {name: value for name, value in parameters.items() if value is not None}
+    return f"./{page}?{urlencode(given)}" if given else f"./{page}"
+
+
+def here() -> str:
+    """The full address of what is shown now."""
+    query = urlencode(st.query_params.to_dict())
+    base = (st.context.url or "").split("?")[0]
+    return f"{base}?{query}" if query else base
+
+
+def parameter(name: str) -> str | None:
+    """One parameter of the address; None when it is absent."""
+    return st.query_params.get(name)
+
+
+def remember(name: str, value: str | None) -> None:
+    """Put one parameter into the address, or take it out with None."""
+    if value is not None:
+        if st.query_params.get(name) != value:
+            st.query_params[name] = value
+    elif name in st.query_params:
+        del st.query_params[name]
+
+
+def choose(
+    label: str,
+    options: Sequence[str],
+    name: str,
+    *,
+    default: str,
+    words: Callable[[str], str] = str,
+) -> str:
+    """A select box whose choice is the parameter `name`; the default leaves the address clean."""
+    asked = parameter(name) or default
+    index = options.index(asked) if asked in options else options.index(default)
+    picked = st.selectbox(label, options, index=index, key=f"choose.{name}", format_func=words)
+    remember(name, None if picked == default else picked)
+    return picked
+
+
+def choose_some(
+    label: str, options: Sequence[str], name: str, *, words: Callable[[str], str] = str
+) -> list[str]:
+    """A filter whose kept values are the parameter `name`; nothing chosen keeps all."""
+    asked = [value for value in (parameter(name) or "").split(",") if value in options]
+    picked = st.multiselect(
+        label, options, default=asked, key=f"some.{name}", format_func=words, placeholder="all"
+    )
+    remember(name, ",".join(picked) or None)
+    return picked or list(options)

@@ -1,0 +1,47 @@
+"""The pages: `streamlit run dashboards/app.py -- --store PATH`, or `python -m dashboards`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+import workbench as wb
+from dashboards.parts import apply_style
+
+PAGES = Path(__file__).parent / "pages"
+WORDMARK = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="198" height="28" viewBox="0 0 198 28">'
+    '<path d="M3 23 V15 H11 V10 H19 V5" fill="none" stroke="#0072B2" stroke-width="2.6"/>'
+    '<circle cx="3" cy="23" r="2.6" fill="#0072B2"/><circle cx="19" cy="5" r="2.6" fill="#E69F00"/>'
+    '<text x="30" y="19.5" font-family="Source Sans,Source Sans Pro,Helvetica,Arial,sans-serif" '
+    'font-size="16" font-weight="600" fill="#7b8794">inference workbench</text></svg>'
+)
+
+
+def main() -> None:
+    """Set the frame of every page and show the one that the address names."""
+    st.set_page_config(
+        page_title="Inference workbench",
+        page_icon=":material/insights:",
+        layout="wide",
+        menu_items={"Get help": None, "Report a bug": None, "About": None},
+    )
+    apply_style()
+    st.logo(WORDMARK, size="large")
+    page = st.navigation(
+        [
+            st.Page(PAGES / "overview.py", title="Overview", default=True),
+            st.Page(PAGES / "pareto.py", title="Pareto", url_path="pareto"),
+            st.Page(PAGES / "run.py", title="Run", url_path="run"),
+        ],
+        position="top",
+    )
+    try:
+        page.run()
+    except wb.BenchError as error:
+        st.error(str(error).replace("[", "\\["))
+
+
+if __name__ == "__main__":
+    main()

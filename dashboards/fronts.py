@@ -1,0 +1,146 @@
+"""Fronts as pages ask for them: the usual axes, what there is to choose, a sentence for none."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+import workbench as wb
+from dashboards import parts
+from workbench.figures import (
+    METRICS,
+    Look,
+    axis_words,
+    finding,
+    interval,
+    number,
+    pareto,
+    plural,
+    value_text,
+)
+
+DEFAULT_X, DEFAULT_Y = "tok_s_user", "output_tok_s_device"
+GROUPED_PREFIXES = ("axis.", "workload.", "engine.")
+
+
+def axis(metric: str) -> wb.Axis:
+    """`metric` with the direction of its definition."""
+    return wb.Axis(metric=metric, direction=str(METRICS[metric].direction))
+
+
+def front(points: pd.DataFrame, x: str, y: str, by: str | None) -> wb.Front | None:
+    """The front of two metrics; None where no trial has both columns."""
+    if x not in points or y not in points:
+        return None
+    return wb.pareto(points, axis(x), axis(y), by=by)
+
+
+def metrics(points: pd.DataFrame) -> list[str]:
+    """Metrics with a good direction of which at least one trial has a value."""
+    return [
+        name
+        for name, spec in METRICS.items()
+        if spec.direction != "none" and name in points and points[name].notna().any()
+    ]
+
+
+def groupings(points: pd.DataFrame) -> list[str]:
+    """Columns that can give the colour: those that vary, axes first, none said twice."""
+    found: dict[str, str] = {}
+    for prefix in GROUPED_PREFIXES:
+        for name in points:
+            bare = name.removeprefix(prefix)
+            if name.startswith(prefix) and bare not in found and len(values(points, name)) > 1:
+                found[bare] = name
+    return list(found.values())
+
+
+def default_grouping(points: pd.DataFrame) -> str:
+    """Unlike workloads are told apart first, then draft lengths; `none` where nothing varies."""
+    options = groupings(points)
+    workloads = [name for name in options if name.split(".")[-1] in ("name", "kind", "trace")]
+    wanted = [*workloads, "axis.draft_length", *options]
+    return next((name for name in wanted if name in options), "none")
+
+
+def values(points: pd.DataFrame, column: str) -> list[str]:
+    """The different values of a column in words, numbers in their order."""
+    return sorted(points[column].map(value_text).unique(), key=_natural)
+
+
+def in_words(points: pd.DataFrame, column: str) -> pd.Series:
+    """The cells of a column in the words of `values`."""
+    return points[column].map(value_text)
+
+
+def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.DataFrame:
+    """Valid rows that reach `target` on x (None: all), best y first, with `on_front`."""
+    rows = points.assign(on_front=found.on_front)
+    rows = rows[rows["valid"] & rows[found.x.metric].notna() & rows[found.y.metric].notna()]
+    if target is not None:
+        reach = rows[found.x.metric]
+        rows = rows[reach >= target if found.x.direction == "max" else reach <= target]
+    return rows.sort_values(found.y.metric, ascending=found.y.direction == "min", kind="stable")
+
+
+def ranking_table(rows: pd.DataFrame, shown: tuple[str, ...]) -> pd.DataFrame:
+    """The numbers of `rows` as text with their intervals, and the trial."""
+    columns: dict[str, list[str]] = {}
+    for name in dict.fromkeys(shown):
+        spec = METRICS[name]
+        spans = zip(rows[f"{name}.low"], rows[f"{name}.high"], strict=True)
+        head = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
+        columns[head] = [number(value) for value in rows[name].tolist()]
+        columns[f"95 % interval, {spec.label}"] = [interval(low, high) for low, high in spans]
+    columns["trial"] = rows["trial_id"].tolist()
+    return pd.DataFrame(columns)
+
+
+def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummary) -> str:
+    """The finding, or why there is none."""
+    if found is not None and found.members:
+        return finding(points, found)
+    if points.empty:
+        return "No trial is stored yet"
+    states = points["state"].value_counts()
+    told = ", ".join(f"{count} {state}" for state, count in states.items())
+    return f"No valid trial in {plural(len(points), 'trial')}: {told}"
+
+
+def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
+    """Workload, model, accelerator and repeats of what is drawn."""
+    workloads = [
+        v
+        for name in ("workload.name", "workload.kind")
+        if name in points
+        for v in values(points, name)
+    ]
+    repeats = points["repeat"].nunique()
+    told = "within-run only (one repeat)" if repeats <= 1 else f"{repeats} repeats"
+    parts_ = [", ".join(workloads[:3]), summary.model, summary.accelerator, told]
+    return " · ".join(part for part in parts_ if part)
+
+
+def show_small(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummary) -> None:
+    """The front of the overview: to look at, not to click."""
+    if found is None or points.empty:
+        return
+    look = Look(
+        title=summary.question or "Which configurations does nothing else beat?",
+        subtitle=subtitle(summary, points),
+        dark=parts.is_dark(),
+        height=400,
+    )
+    parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
+
+
+def group_words(name: str) -> str:
+    """A grouping column in words."""
+    return "nothing" if name == "none" else axis_words(name)
+
+
+def _natural(text: str) -> tuple[bool, float, str]:
+    """Numbers before words, each in its own order."""
+    try:
+        return (False, float(text), text)
+    except ValueError:
+        return (True, 0.0, text)

@@ -1,0 +1,139 @@
+"""Small pieces of HTML. Whatever comes from results is escaped here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+from workbench.figures import MISSING, Best, interval, number
+
+STATE_TONES = {
+    "complete": "good",
+    "ok": "good",
+    "running": "busy",
+    "partial": "warn",
+    "invalid": "warn",
+    "interrupted": "bad",
+    "failed": "bad",
+    "skipped": "calm",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One table cell: ready HTML, its class and what a pointer or screen reader is told."""
+
+    html: str
+    kind: str = ""
+    title: str = ""
+
+
+def text(value: object, kind: str = "", title: str = "") -> Cell:
+    """A cell of plain text."""
+    return Cell(html=escape(str(value)), kind=kind, title=title)
+
+
+def figure_cell(value: float | None, reason: str = "") -> Cell:
+    """A cell with a number; an em dash that carries its reason when there is none."""
+    shown = number(value)
+    return Cell(html=shown, kind="num", title=reason if shown == MISSING else "")
+
+
+def plain(value: object) -> str:
+    """Text as HTML that shows it literally."""
+    return escape(str(value))
+
+
+def anchor(label: str, target: str) -> str:
+    """A link in the same window."""
+    return f'<a href="{escape(target)}" target="_self">{escape(label)}</a>'
+
+
+def pill(state: str) -> str:
+    """A state as a small coloured mark that also says it in words."""
+    return f'<span class="wb-pill {STATE_TONES.get(state, "calm")}">{escape(state)}</span>'
+
+
+def headline(sentence: str, above: Iterable[str] = ()) -> str:
+    """The page's first sentence with a line of ready HTML pieces above it."""
+    pieces = "".join(f"<span>{piece}</span>" for piece in above)
+    eyebrow = f'<div class="wb-eyebrow">{pieces}</div>' if pieces else ""
+    return f'{eyebrow}<h1 class="wb-headline">{escape(sentence)}</h1>'
+
+
+def section(title: str) -> str:
+    """A heading inside a page."""
+    return f'<h2 class="wb-section">{escape(title)}</h2>'
+
+
+def note(sentence: str) -> str:
+    """A sentence in small type."""
+    return f'<p class="wb-note">{escape(sentence)}</p>'
+
+
+def banner(labels: Sequence[str]) -> str:
+    """What a reader must know before any number: the labels of the run."""
+    spans = "".join(f"<span>{escape(label)}</span>" for label in labels)
+    return f'<p class="wb-banner" role="note"><b>Mind:</b>{spans}</p>'
+
+
+def tile(label: str, found: Best, target: str | None) -> str:
+    """One headline number with its interval, its sample size and the cell that gave it."""
+    if found.value is None:
+        body = f'<div class="value">{MISSING}</div><div class="range">{escape(found.reason)}</div>'
+    else:
+        span = interval(found.low, found.high)
+        ranged = f"{span}, n={found.n:,}" if span else f"n={found.n:,}, no interval"
+        body = (
+            f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
+            f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'
+        )
+    inside = f'<div class="label">{escape(label)}</div>{body}'
+    if target is None:
+        return f'<div class="wb-tile">{inside}</div>'
+    return f'<a class="wb-tile" href="{escape(target)}" target="_self">{inside}</a>'
+
+
+def tiles(items: Iterable[str]) -> str:
+    """Tiles side by side, wrapping on a narrow page."""
+    return f'<div class="wb-tiles">{"".join(items)}</div>'
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marks: Sequence[str] = ()) -> str:
+    """A table that scrolls sideways inside itself; `marks` are the classes of its rows."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    body = "".join(
+        f'<tr class="{escape(mark)}">{"".join(_cell(cell) for cell in row)}</tr>'
+        for row, mark in zip(rows, marks or _endless(), strict=False)
+    )
+    return (
+        f'<div class="wb-scroll"><table class="wb-table"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def progress(counts: dict[str, int], planned: int) -> str:
+    """A bar of trial states; the part not yet run stays empty."""
+    whole = max(planned, sum(counts.values()), 1)
+    parts = "".join(
+        f'<i class="{escape(state)}" style="width:{100 * count / whole:.2f}%"></i>'
+        for state, count in counts.items()
+        if count
+    )
+    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none yet"
+    spoken = f"{sum(counts.values())} of {planned} trials stored: {told}"
+    return (
+        f'<div class="wb-progress" role="img" aria-label="{escape(spoken)}">{parts}</div>'
+        f'<p class="wb-note">{escape(spoken)}</p>'
+    )
+
+
+def _cell(cell: Cell) -> str:
+    title = f' title="{escape(cell.title)}"' if cell.title else ""
+    return f'<td class="{escape(cell.kind)}"{title}>{cell.html}</td>'
+
+
+def _endless() -> Iterable[str]:
+    while True:
+        yield ""

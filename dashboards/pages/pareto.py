@@ -1,0 +1,183 @@
+"""Pareto: which configuration is best for my target?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+import streamlit as st
+
+import workbench as wb
+from dashboards import address, fronts, markup, parts, reading, trial_view
+from workbench.figures import METRICS, Look, axis_words, cell_words, finding, pareto, plural
+
+MAX_ROWS = 200
+CHART, TABLE = "pareto.chart", "pareto.table"
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """What the sidebar asks for."""
+
+    x: str
+    y: str
+    by: str | None
+    kept: dict[str, list[str]]  # axis column -> values in words
+
+
+def main() -> None:
+    """The front of one run; a click on a point opens its trial beside the figure."""
+    with st.sidebar:
+        summary = parts.chosen_run()
+    if summary is None:
+        parts.empty_store()
+        return
+    points = reading.reader(summary.run_id).points()
+    with st.sidebar:
+        view = _controls(points)
+    parts.live(lambda: _body(summary.run_id, view), summary)
+
+
+def _controls(points: pd.DataFrame) -> View | None:
+    options = fronts.metrics(points)
+    if not options:
+        return None
+    x = _default(options, fronts.DEFAULT_X)
+    y = _default(options, fronts.DEFAULT_Y)
+    x = address.choose("Across", options, "x", default=x, words=_metric_words)
+    y = address.choose("Up", options, "y", default=y, words=_metric_words)
+    groups = ["none", *fronts.groupings(points)]
+    by = address.choose(
+        "Colour and front by",
+        groups,
+        "group",
+        default=fronts.default_grouping(points),
+        words=fronts.group_words,
+    )
+    st.markdown("**Keep only**")
+    kept = {
+        name: address.choose_some(axis_words(name).capitalize(), found, name.split(".")[-1])
+        for name in groups
+        if name.startswith(("axis.", "workload."))
+        and 1 < len(found := fronts.values(points, name)) <= 50
+    }
+    return View(x=x, y=y, by=None if by == "none" else by, kept=kept)
+
+
+def _default(options: list[str], wanted: str) -> str:
+    return wanted if wanted in options else options[0]
+
+
+def _metric_words(name: str) -> str:
+    spec = METRICS[name]
+    return f"{spec.label} ({spec.unit})" if spec.unit else spec.label
+
+
+def _body(run_id: str, view: View | None) -> None:
+    reader = reading.reader(run_id)
+    summary = reader.refresh()
+    every = reader.points()
+    points = _filtered(every, view)
+    found = fronts.front(points, view.x, view.y, view.by) if view else None
+    parts.html(_heading(summary))
+    parts.banners(summary)
+    if view is None or found is None:
+        parts.html(markup.headline(fronts.sentence(every, None, summary)))
+        trial_view.failures(every, summary)
+        return
+    chosen = address.parameter("trial")
+    left, right = st.columns([2.5, 1], gap="large")
+    with left:
+        _figure(points, found, view, summary)
+        hidden = len(every) - len(points)
+        if hidden:
+            parts.html(markup.note(f"{plural(hidden, 'trial')} hidden by the filters at the left."))
+    with right:
+        trial_view.drawer(reader, chosen, (view.y, view.x))
+    _ranking(points, found, view)
+
+
+def _heading(summary: wb.RunSummary) -> str:
+    link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
+    pieces = [link, markup.pill(summary.state), markup.plain(summary.question)]
+    return f'<div class="wb-eyebrow">{"".join(f"<span>{piece}</span>" for piece in pieces)}</div>'
+
+
+def _filtered(points: pd.DataFrame, view: View | None) -> pd.DataFrame:
+    kept = view.kept if view else {}
+    for name, wanted in kept.items():
+        if name in points:
+            points = points[fronts.in_words(points, name).isin(wanted)]
+    return points
+
+
+def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSummary) -> None:
+    look = Look(
+        subtitle=fronts.subtitle(summary, points),
+        dark=parts.is_dark(),
+        height=560,
+        selected=address.parameter("trial"),
+    )
+    drawn = pareto(points, found, by=view.by, look=look)
+    parts.figure(drawn, points, "pareto", on_click=_clicked, alt=finding(points, found))
+
+
+def _clicked() -> None:
+    """Put the clicked point's trial into the address; a click beside every point closes it."""
+    chosen = st.session_state[CHART].selection.points
+    told = chosen[0].get("customdata") if chosen else None
+    address.remember("trial", str(told[0]) if told else None)
+
+
+def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
+    spec_x, spec_y = METRICS[view.x], METRICS[view.y]
+    at_least = "at least" if found.x.direction == "max" else "at most"
+    parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
+    target = st.number_input(
+        f"Only trials with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
+        value=None,
+        placeholder="any",
+        min_value=0.0,
+        key="pareto.target",
+        width=360,
+    )
+    rows = fronts.ranked(points, found, target)
+    parts.html(_ranking_note(len(rows), len(points), target))
+    shown = rows.head(MAX_ROWS)
+    if not shown.empty:
+        _table(shown, points, view)
+
+
+def _ranking_note(count: int, total: int, target: float | None) -> str:
+    reach = "" if target is None else " that meet the target"
+    cut = f", the first {MAX_ROWS} shown" if count > MAX_ROWS else ""
+    return markup.note(
+        f"{plural(count, 'valid trial')}{reach} of {total:,}{cut}. Select a row to see its trial."
+    )
+
+
+def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
+    shown = fronts.ranking_table(rows, (view.y, view.x))
+    shown.insert(0, "configuration", [cell_words(points, row) for _, row in rows.iterrows()])
+    shown.insert(1, "front", rows["on_front"].map({True: "●", False: ""}).to_numpy())
+    st.session_state["pareto.rows"] = rows["trial_id"].tolist()
+    st.dataframe(
+        shown,
+        key=TABLE,
+        on_select=_row_selected,
+        selection_mode="single-row",
+        hide_index=True,
+        height="auto" if len(shown) < 12 else 430,
+        column_config={"configuration": st.column_config.TextColumn(width="medium")},
+    )
+
+
+def _row_selected() -> None:
+    chosen = st.session_state[TABLE].selection.rows
+    trials = st.session_state.get("pareto.rows", [])
+    known = chosen and chosen[0] < len(trials)
+    address.remember("trial", trials[chosen[0]] if known else None)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,115 @@
+"""Run and trial: what exactly was measured?"""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import streamlit as st
+
+import workbench as wb
+from dashboards import address, markup, parts, reading, trial_view
+from workbench.figures import METRICS, cell_words, interval, number
+
+SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
+MAX_TRIALS = 200
+
+
+def main() -> None:
+    """One run: its trials, its plan and its environment, or one trial in full."""
+    with st.sidebar:
+        summary = parts.chosen_run()
+    if summary is None:
+        parts.empty_store()
+        return
+    parts.live(lambda: _body(summary.run_id), summary)
+
+
+def _body(run_id: str) -> None:
+    reader = reading.reader(run_id)
+    summary = reader.refresh()
+    trial_id = address.parameter("trial")
+    parts.html(_heading(summary, trial_id))
+    parts.banners(summary)
+    if trial_id in reader.run.trial_ids():
+        trial_view.whole(reader, trial_id)
+        return
+    if trial_id is not None:
+        st.warning("The trial of this address is not stored in this run.")
+    parts.html(markup.progress(dict(summary.counts), summary.planned))
+    trials, plan, environment = st.tabs(["Trials", "Locked plan", "Environment"])
+    with trials:
+        _trials(reader.points(), summary)
+    with plan:
+        st.code(json.dumps(reader.run.plan, indent=2, ensure_ascii=False), language="json")
+    with environment:
+        parts.html(_environment(reader.run.environment))
+
+
+def _heading(summary: wb.RunSummary, trial_id: str | None) -> str:
+    name = markup.plain(summary.run_id)
+    if trial_id is not None:
+        name = markup.anchor(f"← {summary.run_id}", address.link("run", run=summary.run_id))
+    front = markup.anchor("Pareto", address.link("pareto", run=summary.run_id, trial=trial_id))
+    where = [summary.model, summary.engine, summary.accelerator]
+    started = summary.started_utc[:16].replace("T", " ") + " UTC"
+    pieces = [name, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
+    return markup.headline(summary.question or summary.name, [*pieces, started, front])
+
+
+def _trials(points: pd.DataFrame, summary: wb.RunSummary) -> None:
+    if points.empty:
+        parts.html(markup.note("No trial is stored yet."))
+        return
+    shown = [name for name in SHOWN if name in points]
+    heads = ["State", "Configuration", "Trial"]
+    heads += [f"{METRICS[name].label} ({METRICS[name].unit})" for name in shown]
+    rows = [
+        _trial_row(points, row, shown, summary) for _, row in points.head(MAX_TRIALS).iterrows()
+    ]
+    parts.html(markup.table([*heads, "Reason"], rows))
+    if len(points) > MAX_TRIALS:
+        parts.html(markup.note(f"The first {MAX_TRIALS} of {len(points):,} trials."))
+
+
+def _trial_row(
+    points: pd.DataFrame, row: pd.Series, shown: list[str], summary: wb.RunSummary
+) -> tuple[markup.Cell, ...]:
+    target = address.link("run", run=summary.run_id, trial=row["trial_id"])
+    numbers = [_number_cell(row, name) for name in shown]
+    reason = row["reason"] if isinstance(row["reason"], str) else ""
+    return (
+        markup.Cell(html=markup.pill(str(row["state"]))),
+        markup.text(cell_words(points, row) or "the only configuration"),
+        markup.Cell(html=markup.anchor(row["trial_id"][:8], target)),
+        *numbers,
+        markup.text(reason, "soft"),
+    )
+
+
+def _number_cell(row: pd.Series, name: str) -> markup.Cell:
+    span = interval(row[f"{name}.low"], row[f"{name}.high"])
+    told = row[f"{name}.reason"] if isinstance(row[f"{name}.reason"], str) else "not measured"
+    title = f"95 % interval {span}" if span else told
+    return markup.Cell(html=number(row[name]), kind="num", title=title)
+
+
+def _environment(found: dict[str, object]) -> str:
+    if not found:
+        return markup.note("No environment was recorded.")
+    rows = [
+        (markup.text(name, "soft"), markup.text(_environment_words(found, name)))
+        for name in sorted(found)
+    ]
+    return markup.table(("Field", "Value"), rows)
+
+
+def _environment_words(found: dict[str, object], name: str) -> str:
+    value = found[name]
+    if value is None:
+        return f"— ({found.get(f'{name}_reason') or 'not known on this host'})"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What several pages show: figures with their downloads, banners, empty pages, the look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import plotly.graph_objects as go
+import streamlit as st
+
+import workbench as wb
+from dashboards import address, markup, reading
+
+STYLE = Path(__file__).parent / "style.css"
+REFRESH_S = 2
+
+
+def apply_style() -> None:
+    """Load the style sheet; call once a page run, first."""
+    st.html(STYLE)
+
+
+def is_dark() -> bool:
+    """True where the visitor's page is dark; a first visit may not have told yet."""
+    return st.context.theme.type == "dark"
+
+
+def html(body: str) -> None:
+    """Show ready HTML in the visitor's theme."""
+    st.html(f'<div class="{"wb-dark" if is_dark() else "wb-light"}">{body}</div>')
+
+
+def empty_store() -> None:
+    """The page of a store without runs."""
+    html(
+        '<div class="wb-empty"><p><b>No run is stored here yet.</b></p>'
+        "<p>Fill the store with the demo sweep, about three minutes on two cores:</p></div>"
+    )
+    st.code(f"workbench demo --store {reading.store_path()}", language="bash")
+    st.caption("In a checkout, `make demo` installs and runs the same.")
+
+
+def banners(summary: wb.RunSummary) -> None:
+    """The labels of a run, on every page that shows its numbers."""
+    if summary.labels:
+        html(markup.banner(summary.labels))
+
+
+def chosen_run() -> wb.RunSummary | None:
+    """The run of the address, chosen in the sidebar; the newest by default, None without any."""
+    runs = {summary.run_id: summary for summary in reading.summaries()}
+    if not runs:
+        return None
+    asked = address.parameter("run")
+    full = next((name for name in runs if asked and name.startswith(asked)), None)
+    if asked is not None and full is None:
+        st.warning("The run of this address is not in the store; the newest is shown instead.")
+    newest = next(iter(runs))
+    if asked != full:
+        address.remember("run", full)
+    picked = address.choose("Run", list(runs), "run", default=newest)
+    return runs[picked]
+
+
+def live(body: Callable[[], None], summary: wb.RunSummary) -> None:
+    """Show `body`; while the run goes on, again every two seconds."""
+    if summary.state != "running":
+        body()
+        return
+
+    def again() -> None:
+        if reading.reader(summary.run_id).refresh().state != "running":
+            st.rerun()
+        body()
+
+    st.fragment(again, run_every=REFRESH_S)()
+
+
+def figure(
+    drawn: go.Figure,
+    rows: pd.DataFrame,
+    name: str,
+    *,
+    on_click: Callable[[], None] | None = None,
+    alt: str = "",
+) -> None:
+    """A figure with its downloads: SVG or PNG by the camera button, CSV, JSON and the link."""
+    image = str(st.session_state.get(f"{name}.image", "svg")).lower()
+    st.plotly_chart(
+        drawn,
+        key=f"{name}.chart",
+        theme=None,
+        on_select=on_click or "ignore",
+        selection_mode="points",
+        alt=alt or None,
+        config={
+            "displaylogo": False,
+            "responsive": True,
+            "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+            "toImageButtonOptions": {"format": image, "filename": name, "scale": 2},
+        },
+    )
+    with st.popover("Download or share", type="tertiary", icon=":material/download:"):
+        _downloads(drawn, rows, name)
+
+
+def _downloads(drawn: go.Figure, rows: pd.DataFrame, name: str) -> None:
+    st.segmented_control(
+        "Picture saved by the figure's camera button",
+        ["SVG", "PNG"],
+        default="SVG",
+        key=f"{name}.image",
+    )
+    with st.container(horizontal=True):
+        st.download_button(
+            "CSV of the rows",
+            data=lambda: rows.to_csv(index=False),
+            file_name=f"{name}.csv",
+            mime="text/csv",
+            key=f"{name}.csv",
+            on_click="ignore",
+        )
+        st.download_button(
+            "JSON of the figure",
+            data=lambda: drawn.to_json(),
+            file_name=f"{name}.json",
+            mime="application/json",
+            key=f"{name}.json",
+            on_click="ignore",
+        )
+    st.caption("Link to what is shown")
+    st.code(address.here(), language=None)

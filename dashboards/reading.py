@@ -1,0 +1,78 @@
+"""Cached reads of the store. Stored trials never change, so their count says what is new."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import threading
+
+import pandas as pd
+import streamlit as st
+
+import workbench as wb
+
+
+class Reader:
+    """One stored run, read once and then only what was added; shared by all visitors."""
+
+    def __init__(self, store: str, run_id: str) -> None:
+        self._run = wb.Store(store).run(run_id)
+        self._lock = threading.Lock()
+        self._points: tuple[int, pd.DataFrame] | None = None
+
+    @property
+    def run(self) -> wb.Run:
+        """The run as of the last refresh."""
+        return self._run
+
+    def refresh(self) -> wb.RunSummary:
+        """Read what was stored since; the run in one line."""
+        with self._lock:
+            return self._run.refresh().summary
+
+    def points(self) -> pd.DataFrame:
+        """One row a trial. Not to be changed: every page shares it."""
+        with self._lock:
+            count = len(self._run.trial_ids())
+            if self._points is None or self._points[0] != count:
+                self._points = (count, self._run.points())
+            return self._points[1]
+
+
+def store_path() -> str:
+    """The store that the pages were started with: `streamlit run app.py -- --store PATH`."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--store", default="results")
+    return parser.parse_known_args(sys.argv[1:])[0].store
+
+
+def reader(run_id: str) -> Reader:
+    """The run named by its id; StoreError when the store has none."""
+    return _reader(store_path(), run_id)
+
+
+def summaries() -> list[wb.RunSummary]:
+    """Every readable run, newest first, at most two seconds old."""
+    return _survey(store_path())[0]
+
+
+def unreadable() -> list[str]:
+    """Why each of the other runs cannot be read."""
+    return _survey(store_path())[1]
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _reader(store: str, run_id: str) -> Reader:
+    return Reader(store, run_id)
+
+
+@st.cache_data(show_spinner=False, ttl=2)
+def _survey(store: str) -> tuple[list[wb.RunSummary], list[str]]:
+    found = wb.Store(store)
+    return found.runs(), [str(error) for error in found.unreadable()]
+
+
+@st.cache_data(show_spinner=False, max_entries=64)
+def requests(store: str, run_id: str, trial_id: str) -> pd.DataFrame:
+    """The requests of one trial."""
+    return _reader(store, run_id).run.requests(trial_id)
