@@ -15,7 +15,6 @@ from workbench.store import Run, RunSummary, Store
 
 RUNNER_LOG = "runner.log"
 POLL_S = 0.5
-KEPT_CODES = frozenset({0, 3, 4})  # every trial was stored, whatever its state
 TAIL_LINES = 20
 
 
@@ -79,9 +78,9 @@ class SweepRun(Run):
         yield self.refresh().summary
 
     def _checked(self) -> SweepRun:
-        code = self._process.wait()
-        if code in KEPT_CODES:
-            return self
+        self._process.wait()
+        if len(self.refresh().trial_ids()) >= self.planned:
+            return self  # whatever the states of the trials: they are the result
         log = (self.folder / RUNNER_LOG).read_text("utf-8", "replace").splitlines()
         raise SweepFailedError(
             "the sweep ended early:\n" + "\n".join(log[-TAIL_LINES:]),

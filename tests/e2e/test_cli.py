@@ -1,0 +1,283 @@
+"""The command line: what it prints, what it stores, and how it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from tests.fakes import records
+from workbench.cli import app
+from workbench.store import Store
+
+PLAN = {
+    "name": "tiny",
+    "question": "Does it run?",
+    "target": "simulated",
+    "protocol": {"name": "quick", "measured_s": 0.02, "warm_up_per_slot": 0},
+    "axes": [{"product": {"batch_size": [1, 2], "draft_length": [0, 5]}}],
+    "workloads": [{"name": "short", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 4}],
+}
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    """An empty folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def workbench(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def written(folder, **changes):
+    path = folder / "plan.yaml"
+    path.write_text(yaml.safe_dump({**PLAN, **changes}))
+    return path
+
+
+def last_json(result):
+    return json.loads(result.stdout.rstrip().splitlines()[-1])
+
+
+def test_a_run_is_planned_measured_listed_shown_and_reported(here):
+    path = written(here)
+    plan = workbench("plan", path, "--json")
+    assert plan.exit_code == 0, plan.output
+    assert len(last_json(plan)["trials"]) == 4
+    assert last_json(plan)["engine_starts"] == 2
+    assert not (here / "results").exists()
+
+    run = workbench("run", path, "--json")
+    assert run.exit_code == 0, run.output
+    run_id = last_json(run)["run_id"]
+    assert last_json(run)["counts"] == {"ok": 4, "invalid": 0, "failed": 0, "skipped": 0}
+    planned = {trial["trial_id"] for trial in last_json(plan)["trials"]}
+    assert Store("results").run(run_id).trial_ids() == planned
+
+    assert last_json(workbench("ls", "--json"))[0]["run_id"] == run_id
+    assert last_json(workbench("status", "--json"))["state"] == "complete"
+    shown = workbench("show", run_id, "--json")
+    assert {item["trial_id"] for item in last_json(shown)["trials"]} == planned
+    one = workbench("show", "--trial", sorted(planned)[0], "--json")
+    assert last_json(one)["state"] == "ok"
+    assert set(last_json(workbench("pareto", "--json"))["members"]) <= planned
+    report = workbench("report", "--out", "handed-over", "--json")
+    assert sorted(last_json(report)) == sorted(
+        path.name for path in (here / "handed-over").iterdir()
+    )
+
+
+def test_a_dry_run_measures_and_stores_nothing(here):
+    result = workbench("run", written(here), "--dry-run")
+    assert result.exit_code == 0
+    assert "4 trials" in result.stdout
+    assert not (here / "results").exists()
+
+
+def test_a_cap_on_trials_is_a_cap(here):
+    assert last_json(workbench("run", written(here), "--max-trials", 3, "--json"))["planned"] == 3
+    summary = Store("results").runs()[0]
+    assert (summary.state, sum(summary.counts.values())) == ("complete", 3)
+
+
+def test_init_writes_a_plan_that_plans_and_is_never_overwritten(here):
+    assert workbench("init", "study").exit_code == 0
+    plan = yaml.safe_load((here / "study/plan.yaml").read_text())
+    result = workbench("run", written(here, **{**plan, "target": "simulated"}), "--dry-run")
+    assert result.exit_code == 0, result.output
+    again = workbench("init", "study")
+    assert again.exit_code == 2
+    assert "not overwritten" in again.output
+
+
+BAD_PLANS = {
+    "an unknown axis": ({"axes": [{"product": {"draft_lenght": [1]}}]}, ["draft_length"]),
+    "an unknown engine field": ({"engine": {"replay_mod": "off"}}, ["replay_mode"]),
+    "an unknown plan field": ({"repeat": 2}, ["repeat", "repeats"]),
+    "an axis of the roadmap": ({"axes": [{"product": {"tp": [1, 2]}}]}, ["tp", "tensor"]),
+    "contradictory constraints": (
+        {"where": ["batch_size > 1", "batch_size < 2"]},
+        ["no point is left", "where"],
+    ),
+    "a draft above the block": ({"engine": {"draft_length": 9}, "axes": []}, ["draft_length"]),
+    "a prompt above the context": (
+        {"workloads": [{**PLAN["workloads"][0], "prompt_tokens": 10**6}]},
+        ["context"],
+    ),
+    "a constraint that is no comparison": ({"where": ["__import__('os')"]}, ["where"]),
+}
+
+
+@pytest.mark.parametrize("name", BAD_PLANS)
+def test_a_bad_plan_is_refused_by_name_and_nothing_is_written(here, name):
+    changes, words = BAD_PLANS[name]
+    result = workbench("run", written(here, **changes))
+    assert result.exit_code == 2, result.output
+    for word in words:
+        assert word in result.stderr
+    assert "Traceback" not in result.output
+    assert not (here / "results").exists()
+
+
+@pytest.mark.parametrize("text", ["", "name: [", "- 1", "name: a\nname: b\n", "\0"])
+def test_a_file_that_is_no_plan_is_refused(here, text):
+    (here / "plan.yaml").write_text(text)
+    result = workbench("run", "plan.yaml")
+    assert result.exit_code == 2, result.output
+    assert "plan.yaml" in result.stderr
+
+
+def test_absent_files_and_checkpoints_are_refused_by_name(here):
+    assert "absent.yaml" in workbench("run", "absent.yaml").stderr
+    missing = workbench("run", written(here, target="in_process", engine={"model": "no/such"}))
+    assert missing.exit_code == 2
+    assert "no/such" in missing.stderr
+    assert not (here / "results").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["show", "nothing"], "no run of this store"),
+        (["pareto", "--x", "tok_s_user"], "metric:max or metric:min"),
+        (["pareto", "--y", "toks_user:max"], "tok_s_user"),
+        (["report", "--format", "pdf"], "html, md, csv"),
+        (["show", "--trial", "nothing"], "no stored trial"),
+        (["make-checkpoint", "huge", "x"], "toy, small"),
+    ],
+)
+def test_a_bad_argument_is_refused_with_the_remedy(here, arguments, words):
+    records.fill_store("results", [records.record()])
+    result = workbench(*arguments)
+    assert result.exit_code == 2, result.output
+    assert words in result.stderr
+
+
+@pytest.mark.parametrize("command", ["show", "status", "pareto", "report"])
+def test_an_empty_store_says_how_to_fill_it(here, command):
+    result = workbench(command)
+    assert result.exit_code == 2
+    assert "workbench demo" in result.stderr
+    assert "workbench demo" in workbench("ls").stdout
+
+
+def test_a_store_of_a_newer_version_is_told_and_left_alone(here):
+    run = records.fill_store("results", [records.record()])
+    path = run.folder / "run.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format_version": 99}))
+    before = path.read_bytes()
+    for command in ("resume", "show", "report"):
+        result = workbench(command, run.run_id)
+        assert result.exit_code == 2
+        assert "format version 99" in result.stderr
+    assert "format version 99" in workbench("ls").stderr
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("simulation", "code", "state"),
+    [
+        ({"die_after": 0}, 1, "partial"),
+        ({"capacity": 1}, 4, "partial"),
+        ({"stop_early_every": 1}, 3, "complete"),
+    ],
+    ids=["nothing measured", "some failed", "a gate failed"],
+)
+def test_the_exit_code_tells_failures_from_gates(here, simulation, code, state):
+    result = workbench("run", written(here, simulation=simulation), "--json")
+    assert result.exit_code == code, result.output
+    assert last_json(result)["state"] == state
+
+
+def test_hostile_texts_are_printed_and_not_obeyed(here):
+    records.fill_store("results", records.hostile_records())
+    for command in (["show"], ["ls"], ["pareto"]):
+        result = workbench(*command)
+        assert result.exit_code == 0, result.output
+    records.fill_store("results", [records.record()], question="[bold red]x[/] [/nonsense]")
+    assert "[/nonsense]" in workbench("show").stdout
+
+
+def test_a_missing_streamlit_is_told_with_the_line_that_installs_it(here, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = workbench("dashboard")
+    assert result.exit_code == 1
+    assert "pip install 'streamlit" in result.stderr
+
+
+def test_resume_refuses_changed_code_and_labels_what_it_measures_then(here, monkeypatch):
+    run_id = last_json(workbench("run", written(here), "--json"))["run_id"]
+    run = Store("results").run(run_id)
+    victim = sorted(run.trial_ids())[0]
+    for path in run.files(victim).values():
+        path.unlink()
+    (run.folder / "trials" / victim).rmdir()
+    monkeypatch.setattr("workbench.runs.code_version", lambda: "0.1.0+changed")
+    refused = workbench("resume", run_id)
+    assert refused.exit_code == 2
+    assert "--allow-drift" in refused.stderr
+    allowed = workbench("resume", run_id, "--allow-drift", "--json")
+    assert allowed.exit_code == 0, allowed.output
+    points = Store("results").run(run_id).points()
+    assert len(points) == 4
+    drifted = [any("changed" in label for label in labels) for labels in points["labels"]]
+    assert sum(drifted) == 1
+
+
+WITHOUT = """
+import sys
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("streamlit", "duckdb", "plotly", "pandas", "IPython", "jinja2", "jupyterlab"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Absent())
+from workbench.cli import main
+main()
+"""
+
+
+def test_measuring_needs_none_of_the_packages_that_show(here):
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, "run", str(written(here))], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert sum(Store("results").runs()[0].counts.values()) == 4
+
+
+def test_one_interrupt_ends_after_the_trial_and_resume_does_the_rest(here):
+    path = written(here, protocol={"name": "quick", "measured_s": 0.5, "warm_up_per_slot": 0})
+    child = subprocess.Popen(
+        [sys.executable, "-u", "-m", "workbench", "run", str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    for line in child.stdout:
+        if line.startswith("ok"):
+            child.send_signal(signal.SIGINT)
+            break
+    rest = child.stdout.read()
+    assert child.wait(timeout=60) == 130, rest
+    assert "workbench resume" in rest
+    summary = Store("results").runs()[0]
+    assert summary.state == "interrupted"
+    before = Store("results").run(summary.run_id).trial_ids()
+    assert 1 <= len(before) < 4
+    resumed = workbench("resume", summary.run_id, "--json")
+    assert resumed.exit_code == 0, resumed.output
+    assert last_json(resumed)["state"] == "complete"
+
+
+def test_help_needs_neither_torch_nor_pandas():
+    code = (
+        "import sys; from workbench.cli import app; "
+        "print([m for m in ('torch', 'pandas', 'plotly', 'streamlit') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
