@@ -44,7 +44,8 @@ def make_checkpoint(kind: Kind, *, seed: int, directory: Path) -> Path:
     """Write a random, quantised, text-only checkpoint to `directory` and return it.
 
     "toy" is one file of two megabytes, "small" about 60 million parameters in shards. The
-    same kind and seed give the same bytes on any machine: raw PCG64 bits and exact arithmetic.
+    same kind and seed give the same values on any machine (raw PCG64 bits, exact arithmetic), and
+    the same bytes under the same version of safetensors, which orders the tensors in a file.
     Files are written beside `directory` and renamed, so a failure leaves nothing there.
     CheckpointError where `directory` holds something or cannot be written, or for an unknown
     kind or a negative seed; CapacityError where the disk is full.
