@@ -1,0 +1,274 @@
+"""Puts a load on a target and writes down what comes back, as a client sees it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from engine.errors import RequestError
+from engine.request import (
+    FinishReason,
+    Request,
+    RequestId,
+    RequestOutput,
+    SamplingParams,
+)
+from experiments.arrival import Arrival
+from experiments.clock import Clock
+from experiments.records import Chunk, RequestRecord
+from experiments.targets.base import Target
+from experiments.workload import WorkItem
+
+POLL_S = 0.050
+ABORT_WAIT_S = 1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Phase:
+    """One stretch of load: what to send, when, and when to stop sending. Seconds."""
+
+    name: str  # prefix of the request ids
+    item: Callable[[int], WorkItem]
+    arrival: Arrival
+    max_requests: int
+    measured_s: float | None = None  # None: stop at max_requests only
+    min_completed: int = 0  # go on until so many ended, even past measured_s
+    limit_s: float | None = None
+    drain_s: float = 20.0
+    output_cap: int | None = None  # most tokens asked for, whatever the item says
+    warm_up: bool = False
+    exact_output_length: bool = True
+    temperature: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhaseResult:
+    """What a phase left: every request that was sent, and the window in which sending went on."""
+
+    requests: tuple[RequestRecord, ...]
+    window_s: tuple[float, float]
+
+
+@dataclass
+class _Flight:
+    """A request on its way; becomes a RequestRecord when the phase is over."""
+
+    item: WorkItem
+    request: Request
+    intended_s: float
+    sent_s: float
+    chunks: list[Chunk] = field(default_factory=list)
+    ids: list[int] = field(default_factory=list)
+    ended_s: float | None = None
+    finish_reason: str | None = None
+    error: str | None = None
+    cached_tokens: int = 0
+    preemptions: int = 0
+    verify_steps: int = 0
+    accepted: list[int] = field(default_factory=list)  # of each verify step
+    proposed: list[int] = field(default_factory=list)
+
+    def take(self, output: RequestOutput, now_s: float) -> None:
+        if output.token_ids:
+            self.chunks.append(Chunk(time_s=now_s, tokens=len(output.token_ids)))
+            self.ids += output.token_ids
+        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
+        self.preemptions = max(self.preemptions, output.preemptions)
+        if output.verify_steps:
+            self.verify_steps += output.verify_steps
+            self.proposed.append(output.proposed)
+            self.accepted.append(output.accepted)
+        if output.finished:
+            self.end(str(output.finish_reason), output.error, now_s)
+
+    def end(self, reason: str, error: str | None, now_s: float) -> None:
+        self.finish_reason = reason
+        failed = reason == FinishReason.ERROR
+        self.error = error or ("the engine gave no reason" if failed else None)
+        ended_well = self.chunks and self.error is None and reason != FinishReason.ABORT
+        self.ended_s = self.chunks[-1].time_s if ended_well else now_s
+
+
+class LoadGenerator:
+    """Runs phases against an open target, in one thread. Times count from `origin_ns`."""
+
+    def __init__(self, target: Target, clock: Clock, origin_ns: int) -> None:
+        self._target = target
+        self._clock = clock
+        self._origin_ns = origin_ns
+
+    def now_s(self) -> float:
+        """Seconds since the origin."""
+        return (self._clock.now_ns() - self._origin_ns) / 1e9
+
+    def run(self, phase: Phase) -> PhaseResult:
+        """Send until the phase's stop rule holds, then wait for what is in flight.
+
+        What has not ended `drain_s` later is aborted: acknowledged by the target, it counts as
+        cancelled; not even that, as lost (no finish reason). TargetError passes through.
+        """
+        run = _PhaseRun(phase, self._target, self.now_s)
+        while not run.over():
+            run.send_due()
+            run.receive(run.patience_s())
+            run.judge()
+        run.abandon()
+        return run.result()
+
+
+class _PhaseRun:
+    """The state of one phase."""
+
+    def __init__(self, phase: Phase, target: Target, now_s: Callable[[], float]) -> None:
+        self._phase = phase
+        self._target = target
+        self._now_s = now_s
+        self._start_s = now_s()
+        self._stop_s: float | None = None
+        self._flights: list[_Flight] = []
+        self._live: dict[RequestId, _Flight] = {}
+        self._replicas: dict[RequestId, int | None] = {}
+
+    def over(self) -> bool:
+        """Sending has stopped, and nothing is in flight or the drain time is up."""
+        if self._stop_s is None:
+            return False
+        return not self._live or self._now_s() - self._stop_s >= self._phase.drain_s
+
+    def send_due(self) -> None:
+        """Send every request whose time has come."""
+        while self._stop_s is None and len(self._flights) < self._phase.max_requests:
+            now_s = self._now_s()
+            due_s = self._due_s()
+            if due_s is None or due_s > now_s:
+                return
+            self._send(due_s)
+
+    def patience_s(self) -> float:
+        """How long to wait for an output: until the next send, at most POLL_S."""
+        now_s = self._now_s()
+        due_s = self._due_s()
+        if self._stop_s is not None or due_s is None:
+            return POLL_S
+        return min(POLL_S, max(0.0, due_s - now_s))
+
+    def receive(self, timeout_s: float) -> None:
+        """Take what the target has; the instant of receipt is the time of every chunk in it."""
+        outputs = self._target.poll(timeout_s)
+        now_s = self._now_s()
+        for output in outputs:
+            flight = self._live.get(output.request_id)
+            if flight is None:
+                continue
+            flight.take(output, now_s)
+            if output.finished:
+                del self._live[output.request_id]
+
+    def judge(self) -> None:
+        """Stop sending once the phase has measured enough."""
+        if self._stop_s is None and self._enough():
+            self._stop_s = self._now_s()
+
+    def abandon(self) -> None:
+        """Abort what is left, and wait a moment for the target to say so."""
+        for request_id in list(self._live):
+            self._target.abort(request_id)
+        deadline_s = self._now_s() + ABORT_WAIT_S
+        while self._live and self._now_s() < deadline_s:
+            self.receive(POLL_S)
+
+    def result(self) -> PhaseResult:
+        """Records in the order of sending."""
+        stop_s = self._stop_s if self._stop_s is not None else self._now_s()
+        return PhaseResult(
+            requests=tuple(self._record(flight) for flight in self._flights),
+            window_s=(self._start_s, stop_s),
+        )
+
+    def _enough(self) -> bool:
+        phase, elapsed_s = self._phase, self._now_s() - self._start_s
+        if phase.limit_s is not None and elapsed_s >= phase.limit_s:
+            return True
+        if self._nothing_to_send():
+            return True
+        ended = len(self._flights) - len(self._live)
+        return (
+            phase.measured_s is not None
+            and elapsed_s >= phase.measured_s
+            and ended >= phase.min_completed
+        )
+
+    def _nothing_to_send(self) -> bool:
+        """True when a slot is free (or the schedule is over) and no request is left for it."""
+        used_up = len(self._flights) >= self._phase.max_requests
+        due_s = self._due_s()
+        return (used_up and due_s is not None) or (due_s is None and not self._live)
+
+    def _due_s(self) -> float | None:
+        due_s = self._phase.arrival.due_s(len(self._flights), len(self._live))
+        return None if due_s is None else self._start_s + due_s
+
+    def _send(self, due_s: float) -> None:
+        phase = self._phase
+        item = phase.item(len(self._flights))
+        request = self._request(item)
+        now_s = self._now_s()
+        intended_s = due_s if phase.arrival.scheduled else now_s
+        flight = _Flight(item=item, request=request, intended_s=intended_s, sent_s=now_s)
+        self._flights.append(flight)
+        try:
+            self._target.submit(request)
+        except RequestError as error:
+            flight.end(FinishReason.ERROR, str(error), self._now_s())
+        else:
+            self._live[request.request_id] = flight
+            self._replicas[request.request_id] = self._target.replica_of(request.request_id)
+
+    def _request(self, item: WorkItem) -> Request:
+        phase = self._phase
+        wanted = item.output_tokens
+        return Request(
+            request_id=RequestId(f"{phase.name}-{item.index}"),
+            prompt_token_ids=item.prompt_token_ids,
+            sampling=SamplingParams(
+                temperature=phase.temperature,
+                max_tokens=wanted if phase.output_cap is None else min(wanted, phase.output_cap),
+                ignore_eos=phase.exact_output_length,
+                seq_seed=item.seed,
+            ),
+        )
+
+    def _record(self, flight: _Flight) -> RequestRecord:
+        request = flight.request
+        text = hashlib.sha256(",".join(map(str, flight.ids)).encode()).hexdigest()[:16]
+        return RequestRecord(
+            request_id=request.request_id,
+            index=flight.item.index,
+            intended_s=flight.intended_s,
+            dispatched_s=flight.sent_s,
+            sent_s=flight.sent_s,
+            chunks=tuple(flight.chunks),
+            ended_s=flight.ended_s,
+            finish_reason=flight.finish_reason,
+            error=flight.error,
+            prompt_tokens=len(request.prompt_token_ids),
+            output_tokens=len(flight.ids),
+            requested_output_tokens=request.sampling.max_tokens,
+            exact_output_length=self._phase.exact_output_length,
+            cached_tokens=flight.cached_tokens,
+            proposed_tokens=sum(flight.proposed),
+            accepted_tokens=sum(flight.accepted),
+            verify_steps=flight.verify_steps,
+            accepted_by_position=_reached(flight.accepted),
+            proposed_by_position=_reached(flight.proposed),
+            preemptions=flight.preemptions,
+            replica=self._replicas.get(request.request_id),
+            warm_up=self._phase.warm_up,
+            text_hash=text if flight.ids else None,
+        )
+
+
+def _reached(lengths: list[int]) -> tuple[int, ...]:
+    """How many steps reached draft position 1, 2, ..."""
+    return tuple(sum(n > position for n in lengths) for position in range(max(lengths, default=0)))

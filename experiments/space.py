@@ -1,0 +1,373 @@
+"""From a plan to the points that it measures."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from engine.config import describe_fields
+from experiments.arrival import arrival
+from experiments.border import nearest
+from experiments.constraint import Constraint
+from experiments.errors import PlanError
+from experiments.plan import ClosedLoad, Load, Plan, TraceLoad
+from experiments.records import AxisValue, Point, TrialId
+from experiments.targets.base import Target, TargetFacts
+from experiments.workload import Workload, WorkloadSpec, digest, prepare
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_POINTS = 100_000
+WORKLOAD_AXIS = "workload"
+
+ROADMAP = {
+    "tp": "tensor parallelism",
+    "tensor_parallel_size": "tensor parallelism",
+    "ep": "expert parallelism",
+    "expert_parallel_size": "expert parallelism",
+    "cp": "context parallelism",
+    "context_parallel_size": "context parallelism",
+    "pp": "pipeline parallelism",
+    "pipeline_parallel_size": "pipeline parallelism",
+    "attention_dp": "data-parallel attention",
+    "eplb": "expert load balancing",
+    "verify_policy": "confidence-scheduled verification",
+    "verify_confidence": "confidence-scheduled verification",
+    "draft_varlen": "drafts of varying length",
+    "batch_invariant": "batch-invariant kernels",
+    "cuda_graph": "captured graphs",
+    "prefix_cache": "the prefix cache",
+    "disaggregation": "disaggregated prefill and decode",
+    "overlap_schedule": "overlapped scheduling",
+}
+"""Axes that will exist: refused by name, so that no sweep believes it varied them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannedTrial:
+    """One point to measure once, with everything that its measurement needs."""
+
+    trial_id: TrialId
+    point: Point
+    repeat: int
+    facts: TargetFacts
+    workload: Workload
+    load: Load
+    salt: str
+    """Keys the content: trials that share an engine never share a prompt, while engine
+    configurations are asked the same, so that they can be compared request by request."""
+
+    @property
+    def batch_size(self) -> int | None:
+        """Requests kept in flight; None in an open loop."""
+        return self.load.batch_size if isinstance(self.load, ClosedLoad) else None
+
+    @property
+    def engine_key(self) -> str:
+        """Trials of one key run on one started engine."""
+        return json.dumps(self.point.engine, sort_keys=True)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cell:
+    """One combination of axis values, sorted into what each part reads."""
+
+    axes: dict[str, AxisValue]
+    engine: dict[str, AxisValue]
+    spec: WorkloadSpec
+    load: Load
+
+
+def expand(plan: Plan, target: Target, *, code_version: str) -> list[PlannedTrial]:
+    """Every trial of the plan, in the order in which it runs; at most `plan.max_trials`.
+
+    Nothing is started; `target` answers for checkpoints and reads workload files. PlanError,
+    WorkloadError, ConfigError or CheckpointError say what is wrong before anything runs.
+    """
+    expander = _Expander(plan, target, code_version)
+    trials = [
+        expander.trial(cell, repeat)
+        for cell in expander.cells()
+        for repeat in range(plan.repeat_count)
+    ]
+    _refuse_duplicates(trials, plan)
+    ordered = trials if plan.order == "as_written" else _blocked(trials, plan.seed)
+    return ordered[: plan.max_trials]
+
+
+def engine_starts(trials: list[PlannedTrial]) -> int:
+    """How often an engine is started to run the trials in their order."""
+    return sum(1 for _ in itertools.groupby(trials, key=lambda trial: trial.engine_key))
+
+
+def axis_names(plan: Plan) -> set[str]:
+    """Every name that an axis of this plan may have."""
+    return {
+        WORKLOAD_AXIS,
+        *(f.name for f in describe_fields()),
+        *_fields(plan.load),
+        *(name for spec in plan.workloads for name in _fields(spec)),
+    }
+
+
+def _fields(model: BaseModel) -> set[str]:
+    return set(type(model).model_fields) - {"kind", "name"}
+
+
+class _Expander:
+    """The way from axes to trials; reads every workload and checkpoint once."""
+
+    def __init__(self, plan: Plan, target: Target, code_version: str) -> None:
+        self._plan = plan
+        self._target = target
+        self._code_version = code_version
+        self._engine_names = {f.name for f in describe_fields()}
+        self._constraints = [Constraint(text) for text in plan.where]
+        self._facts: dict[str, TargetFacts] = {}
+        self._workloads: dict[str, Workload] = {}
+
+    def cells(self) -> list[_Cell]:
+        """The combinations that meet `where`."""
+        self._check_names()
+        combinations = _combinations(self._plan)
+        cells = [self._cell(axes) for axes in combinations]
+        kept = [cell for cell in cells if self._meets(cell)]
+        if not kept:
+            raise PlanError(
+                f"no point is left of {len(cells)}",
+                where="where",
+                remedy=f"Loosen {' and '.join(self._plan.where)}.",
+            )
+        return kept
+
+    def trial(self, cell: _Cell, repeat: int) -> PlannedTrial:
+        """One trial; the target holds the configuration against its model."""
+        settings = self._target.settings(cell.engine)
+        facts = self._described(settings)
+        workload = self._prepared(cell.spec, settings, facts)
+        if isinstance(cell.load, TraceLoad):
+            arrival(cell.load, workload, count=self._plan.protocol.max_requests, salt="")
+        load = cell.load.model_dump()
+        asked = {**_flat(cell.spec), **workload.description(), "load": load.pop("kind"), **load}
+        point = Point(axes=cell.axes, engine=settings, workload=asked)
+        return PlannedTrial(
+            trial_id=self._trial_id(point, repeat, facts),
+            point=point,
+            repeat=repeat,
+            facts=facts,
+            workload=workload,
+            load=cell.load,
+            salt=digest(self._plan.seed, workload.content_hash, cell.load.model_dump(), repeat),
+        )
+
+    def _trial_id(self, point: Point, repeat: int, facts: TargetFacts) -> TrialId:
+        """Paths say where things are, not what they are: content stands in for them."""
+        plan = self._plan
+        return TrialId(
+            digest(
+                {k: v for k, v in point.engine.items() if k != "model"},
+                {k: v for k, v in point.workload.items() if k != "path"},
+                facts.fingerprint,
+                repeat,
+                plan.protocol.model_dump(),
+                (plan.target, plan.simulation, plan.seed),
+                self._code_version,
+            )
+        )
+
+    def _check_names(self) -> None:
+        known = axis_names(self._plan)
+        _check_fixed_fields(self._plan, self._engine_names)
+        seen: set[str] = set()
+        for block in self._plan.axes:
+            for name in block.axes:
+                if name not in known:
+                    _refuse_axis(name, known)
+                if name in seen:
+                    raise PlanError(
+                        "is given by two blocks", where=f"axes: {name}", remedy="Keep one."
+                    )
+                if name in self._plan.engine:
+                    raise PlanError(
+                        "is both fixed under engine and an axis",
+                        where=f"axes: {name}",
+                        remedy="Keep one of the two.",
+                    )
+                seen.add(name)
+
+    def _cell(self, axes: dict[str, AxisValue]) -> _Cell:
+        plan = self._plan
+        spec = _picked(plan, axes)
+        load = plan.load
+        engine = dict(plan.engine)
+        for name, value in axes.items():
+            if name == WORKLOAD_AXIS:
+                continue
+            if name in self._engine_names:
+                engine[name] = value
+            elif name in _fields(load):
+                load = _with_field(load, name, value)
+            else:
+                spec = _with_field(spec, name, value)
+        return _Cell(axes=axes, engine=engine, spec=spec, load=load)
+
+    def _meets(self, cell: _Cell) -> bool:
+        if not self._constraints:
+            return True
+        settings = self._target.settings(cell.engine)
+        facts = self._described({"model": settings["model"]})
+        values = {
+            **_flat(cell.spec),
+            **cell.load.model_dump(),
+            **settings,
+            **cell.axes,
+            "window": facts.window,
+            "draft_block": facts.draft_block,
+            "max_positions": facts.max_positions,
+            "max_backtrack": settings["max_backtrack_tokens"],
+        }
+        return all(constraint.holds(values) for constraint in self._constraints)
+
+    def _described(self, settings: Mapping[str, AxisValue]) -> TargetFacts:
+        key = json.dumps(settings, sort_keys=True)
+        if key not in self._facts:
+            self._facts[key] = self._target.describe(settings)
+        return self._facts[key]
+
+    def _prepared(
+        self, spec: WorkloadSpec, settings: Mapping[str, AxisValue], facts: TargetFacts
+    ) -> Workload:
+        key = digest(spec.model_dump(), facts.fingerprint, facts.max_positions)
+        if key not in self._workloads:
+            self._workloads[key] = prepare(
+                spec, facts, lambda text: self._target.encode(settings, text)
+            )
+        return self._workloads[key]
+
+
+def _combinations(plan: Plan) -> list[dict[str, AxisValue]]:
+    """Axis values of every combination; several workloads are an axis of their own."""
+    blocks = [_rows(block.product, block.zip) for block in plan.axes]
+    named = {name for block in plan.axes for name in block.axes}
+    if WORKLOAD_AXIS not in named and len(plan.workloads) > 1:
+        blocks.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
+    total = 1
+    for block in blocks:
+        total *= len(block)
+    if total > MAX_POINTS:
+        raise PlanError(
+            f"has {total} points, more than {MAX_POINTS}",
+            where="axes",
+            remedy="Sweep fewer values.",
+        )
+    merged = [
+        {name: value for part in parts for name, value in part.items()}
+        for parts in itertools.product(*blocks)
+    ]
+    return merged or [{}]
+
+
+def _rows(
+    product: dict[str, list[AxisValue]] | None, zipped: dict[str, list[AxisValue]] | None
+) -> list[dict[str, AxisValue]]:
+    lists = product if product is not None else (zipped or {})
+    tuples = (
+        itertools.product(*lists.values())
+        if product is not None
+        else zip(*lists.values(), strict=True)
+    )
+    return [dict(zip(lists, values, strict=True)) for values in tuples]
+
+
+def _picked(plan: Plan, axes: Mapping[str, AxisValue]) -> WorkloadSpec:
+    by_name = {spec.name: spec for spec in plan.workloads}
+    wanted = axes.get(WORKLOAD_AXIS, plan.workloads[0].name)
+    if wanted not in by_name:
+        raise PlanError(
+            f"names the workload {wanted!r}, which the plan does not have",
+            where=f"axes: {WORKLOAD_AXIS}",
+            remedy=nearest(str(wanted), by_name),
+        )
+    return by_name[str(wanted)]
+
+
+def _with_field(model: Model, name: str, value: AxisValue) -> Model:
+    label = getattr(model, "name", None) or getattr(model, "kind", "")
+    if name not in _fields(model):
+        raise PlanError(
+            f"is no field of {label!r}",
+            where=f"axes: {name}",
+            remedy=f"Its fields are {', '.join(sorted(_fields(model)))}.",
+        )
+    try:
+        return type(model).model_validate({**model.model_dump(), name: value})
+    except ValidationError as error:
+        message = error.errors()[0]["msg"]
+        raise PlanError(
+            f"{message[0].lower()}{message[1:]}, got {value!r}", where=f"axes: {name}"
+        ) from error
+
+
+def _check_fixed_fields(plan: Plan, known: set[str]) -> None:
+    for name in plan.engine:
+        if name in known:
+            continue
+        if name in ROADMAP:
+            _refuse_roadmap(name, "engine")
+        raise PlanError(
+            "is no field of the engine configuration",
+            where=f"engine: {name}",
+            remedy=nearest(name, known),
+        )
+
+
+def _refuse_axis(name: str, known: set[str]) -> NoReturn:
+    if name in ROADMAP:
+        _refuse_roadmap(name, "axes")
+    raise PlanError("is no axis", where=f"axes: {name}", remedy=nearest(name, known))
+
+
+def _refuse_roadmap(name: str, place: str) -> NoReturn:
+    raise PlanError(
+        f"this engine does not have {ROADMAP[name]} yet",
+        where=f"{place}: {name}",
+        remedy="Take it out of the plan.",
+    )
+
+
+def _flat(spec: WorkloadSpec) -> dict[str, AxisValue]:
+    return {
+        name: ", ".join(value) if isinstance(value, list) else value
+        for name, value in spec.model_dump().items()
+    }
+
+
+def _refuse_duplicates(trials: list[PlannedTrial], plan: Plan) -> None:
+    seen: set[TrialId] = set()
+    for trial in trials:
+        if trial.trial_id in seen:
+            raise PlanError(
+                f"the point {trial.point.axes} is there twice",
+                where=f"plan {plan.name}: axes",
+                remedy="Take one of the equal rows out.",
+            )
+        seen.add(trial.trial_id)
+
+
+def _blocked(trials: list[PlannedTrial], seed: int) -> list[PlannedTrial]:
+    """One block an engine configuration; blocks, and trials inside them, in seeded disorder."""
+    shuffler = random.Random(seed)
+    blocks: dict[str, list[PlannedTrial]] = {}
+    for trial in trials:
+        blocks.setdefault(trial.engine_key, []).append(trial)
+    keys = list(blocks)
+    shuffler.shuffle(keys)
+    for key in keys:
+        shuffler.shuffle(blocks[key])
+    return [trial for key in keys for trial in blocks[key]]
