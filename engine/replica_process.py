@@ -10,6 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 from dataclasses import dataclass
@@ -50,7 +51,16 @@ class StepNews:
 
 
 def serve_replica(pipe: Connection, task: ReplicaTask) -> None:
-    """Start an engine, say so or say why not, and serve until told to stop or orphaned."""
+    """Start an engine, say so or say why not, serve until told to stop or orphaned, and exit.
+
+    A bug in a step propagates: its traceback goes to stderr and the exit code is 1.
+    """
+    _serve(pipe, task)
+    sys.stderr.flush()
+    os._exit(0)  # taking torch down takes longer than a client should wait for `close`
+
+
+def _serve(pipe: Connection, task: ReplicaTask) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     set_threads(task.threads)

@@ -2,6 +2,9 @@
 
 Requests go to the replica with the fewest outstanding ones, the lowest index on ties. A replica
 that dies ends its own requests with FinishReason.ERROR; the others serve on.
+
+Processes come from a fork server: as clean as spawned ones (it has imported the engine, touched
+no device and started no thread of ours), but importing torch is paid once, not once a replica.
 """
 
 from __future__ import annotations
@@ -129,7 +132,8 @@ class ReplicaGroup:
             replica.failure = replica.failure or ReplicaError("the replicas are closed")
 
     def _start(self, config: EngineConfig, source: ModelSource | None) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload([serve_replica.__module__])
         size = config.data_parallel_size
         threads = threads_of_replica(config.num_threads, size)
         for index in range(size):
