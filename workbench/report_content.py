@@ -106,8 +106,8 @@ def verdicts(points: pd.DataFrame) -> Row:
         if best is not None:
             spec = METRICS[axis.metric]
             found.append(
-                f"{words}: {measured(best, axis.metric)} {spec.unit} ({spec.label}), with "
-                f"{configuration(best)}."
+                f"{words}: {number(best[axis.metric])} {spec.unit} "
+                f"({_spread(best, axis.metric)}; {spec.label}), with {configuration(best)}."
             )
     return tuple(found) or ("No valid point was measured, so there is no answer yet.",)
 
@@ -129,9 +129,13 @@ def measured(point: pd.Series, metric: str) -> str:
     if value is None or value != value:
         reason = point.get(f"{metric}.reason")
         return f"{MISSING} ({reason})" if isinstance(reason, str) else MISSING
+    return f"{number(value)} ({_spread(point, metric)})"
+
+
+def _spread(point: pd.Series, metric: str) -> str:
+    """`11.9 to 12.8, n=64`; only n where there is no interval."""
     spread = interval(point.get(f"{metric}.low"), point.get(f"{metric}.high"))
-    inside = [*([spread] if spread else []), f"n={int(point[f'{metric}.n'])}"]
-    return f"{number(value)} ({', '.join(inside)})"
+    return ", ".join([*([spread] if spread else []), f"n={int(point[f'{metric}.n'])}"])
 
 
 def configuration(point: pd.Series) -> str:

@@ -1,0 +1,194 @@
+"""One stored run, read only: its plan, its trials as a table, and the rows behind each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from experiments.records import TrialId, TrialRecord, TrialState
+from workbench.errors import StoreError
+from workbench.files import read_json
+from workbench.index import Index
+from workbench.lock import is_writing, utc_now
+from workbench.trial_files import check_version, read_document, read_record
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One line about a run. `state`: running | complete | partial | interrupted.
+
+    complete: every planned trial is stored and none failed or was skipped; partial: every one
+    is stored, some failed or were skipped; interrupted: some are missing and nobody writes.
+    """
+
+    run_id: str
+    name: str
+    question: str
+    state: str
+    started_utc: str
+    planned: int
+    counts: dict[TrialState, int]
+    engine: str
+    accelerator: str
+    model: str
+    labels: tuple[str, ...]
+
+
+class Run:
+    """One stored run, read only. What is read is kept until `refresh()`.
+
+    StoreError at construction when run.json is absent, damaged or of a newer format.
+    """
+
+    def __init__(self, folder: Path, *, now: Callable[[], datetime] = utc_now) -> None:
+        self.folder = folder
+        self._now = now
+        self._facts = read_json(folder / "run.json")
+        check_version(self._facts, folder / "run.json")
+        self._documents: dict[str, dict[str, object]] = {}
+        self.refresh()
+
+    @property
+    def run_id(self) -> str:
+        """The name of the run's folder."""
+        return self.folder.name
+
+    @property
+    def plan(self) -> dict[str, object]:
+        """The locked plan: every default filled in."""
+        return dict(_object(self._facts, "plan"))
+
+    @property
+    def environment(self) -> dict[str, object]:
+        """The environment manifest taken when the run began (workbench.provenance)."""
+        return dict(_object(self._facts, "environment"))
+
+    @property
+    def code_version(self) -> str:
+        """The version of the code that the trial ids carry."""
+        return str(self._facts.get("code_version"))
+
+    @property
+    def checkpoint_fingerprint(self) -> str | None:
+        """The content identity of the checkpoint; None where the target has none."""
+        found = self._facts.get("checkpoint_fingerprint")
+        return None if found is None else str(found)
+
+    @property
+    def planned(self) -> int:
+        """How many trials the plan asks for."""
+        return int(str(self._facts.get("planned", 0)))
+
+    @property
+    def summary(self) -> RunSummary:
+        """The run in one line, as of the last `refresh()`; `state` is as of now."""
+        counts = Counter(str(found.get("state")) for found in self._documents.values())
+        labels: dict[str, None] = {}
+        for found in self._documents.values():
+            labels.update(dict.fromkeys(_labels(found)))
+        texts = {
+            name: str(self._facts.get(name, ""))
+            for name in ("name", "question", "started_utc", "engine", "accelerator", "model")
+        }
+        return RunSummary(
+            run_id=self.run_id,
+            state=self._state(counts),
+            planned=self.planned,
+            counts={state: counts[state] for state in TrialState},
+            labels=tuple(labels),
+            **texts,
+        )
+
+    def refresh(self) -> Run:
+        """Read the trials that were stored since; returns this run."""
+        names = self._stored_names()
+        missing = names - self._documents.keys()
+        indexed = Index(self.folder.parent).documents(self.run_id) if len(missing) > 1 else {}
+        for name in missing:
+            found = indexed.get(name)
+            self._documents[name] = found or read_document(self.folder / "trials" / name)
+        return self
+
+    def trial_ids(self) -> set[TrialId]:
+        """The ids of the stored trials."""
+        return {TrialId(name) for name in self._documents}
+
+    def documents(self) -> list[dict[str, object]]:
+        """trial.json of every stored trial, oldest first."""
+        return sorted(
+            self._documents.values(),
+            key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
+        )
+
+    def points(self) -> pd.DataFrame:
+        """One row per stored trial; the columns are those of `workbench.points`."""
+        from workbench.points import points_table
+
+        return points_table(self.run_id, self.documents())
+
+    def requests(self, trial_id: str) -> pd.DataFrame:
+        """requests.parquet of one trial: one row a request."""
+        return _read_parquet(self._trial_folder(trial_id) / "requests.parquet")
+
+    def telemetry(self, trial_id: str) -> pd.DataFrame:
+        """telemetry.parquet of one trial: one row a sample."""
+        return _read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
+
+    def trial(self, trial_id: str) -> TrialRecord:
+        """The whole record of one trial."""
+        return read_record(self._trial_folder(trial_id))
+
+    def files(self, trial_id: str) -> dict[str, Path]:
+        """The files of one trial by name."""
+        return {path.name: path for path in sorted(self._trial_folder(trial_id).iterdir())}
+
+    def _stored_names(self) -> set[str]:
+        trials = self.folder / "trials"
+        if not trials.is_dir():
+            return set()
+        return {path.name for path in trials.iterdir() if not path.name.startswith(".")}
+
+    def _state(self, counts: Counter[str]) -> str:
+        if is_writing(self.folder, now=self._now):
+            return "running"
+        if len(self._documents) < self.planned:
+            return "interrupted"
+        return "partial" if counts["failed"] + counts["skipped"] else "complete"
+
+    def _trial_folder(self, trial_id: str) -> Path:
+        if trial_id not in self._documents:
+            raise StoreError(
+                f"{trial_id!r} is no stored trial of this run.",
+                where=self.run_id,
+                remedy=f"`workbench show {self.run_id}` lists its trials.",
+            )
+        return self.folder / "trials" / trial_id
+
+
+def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:
+    value = found.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _labels(found: Mapping[str, object]) -> Sequence[str]:
+    labels = found.get("labels")
+    return [str(label) for label in labels] if isinstance(labels, list) else []
+
+
+def _read_parquet(path: Path) -> pd.DataFrame:
+    """One Parquet file as a table, through DuckDB where it is installed."""
+    try:
+        import duckdb
+    except ImportError:
+        import pandas as pd
+
+        return pd.read_parquet(path)
+    with duckdb.connect() as connection:
+        return connection.read_parquet(str(path)).df()
