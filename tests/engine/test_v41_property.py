@@ -1,0 +1,107 @@
+"""V4.1 in float64: the same tokens however the engine cuts, mixes and repeats the work."""
+
+from functools import lru_cache
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.llm import LLM
+from engine.request import Request, SamplingParams
+from tests.fakes.models import VOCAB
+from tests.fakes.small_source import SmallSource
+
+EXACT = {"model": "small", "dtype": "float64", "max_model_len": 96}
+
+sources = st.builds(
+    SmallSource,
+    seed=st.integers(0, 3),
+    window=st.sampled_from([2, 5]),
+    encoder=st.sampled_from([(2,), (1, 1)]),
+    decoder=st.sampled_from([(2, 1), (1,)]),
+    engram=st.sampled_from([(1,), (0, 2)]),
+)
+asks = st.lists(
+    st.tuples(
+        st.lists(st.integers(0, VOCAB - 2), min_size=1, max_size=36).map(tuple),
+        st.builds(
+            SamplingParams,
+            temperature=st.sampled_from([0.0, 0.8]),
+            top_p=st.sampled_from([1.0, 0.9]),
+            max_tokens=st.integers(1, 24),
+            ignore_eos=st.booleans(),
+            seq_seed=st.integers(0, 9),
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
+schedules = st.fixed_dictionaries(
+    {
+        "draft_length": st.integers(0, 5),
+        "replay_mode": st.sampled_from(["mask", "compact", "compact"]),
+        "max_num_seqs": st.integers(1, 4),
+        "max_num_batched_tokens": st.integers(1, 64),
+        "block_tokens": st.sampled_from([2, 4, 8]),
+        "cache_tokens": st.sampled_from([64, 72, 400]),
+    }
+)
+
+
+def texts(engine, asked):
+    found = {str(i): [] for i in range(len(asked))}
+    for i, (prompt, params) in enumerate(asked):
+        engine.add_request(Request(request_id=str(i), prompt_token_ids=prompt, sampling=params))
+    while engine.has_unfinished():
+        for output in engine.step():
+            found[output.request_id] += output.token_ids
+        engine.check_integrity()
+    return list(found.values())
+
+
+@lru_cache
+def alone(source, prompt, params, keep):
+    """One request, one engine: prefilled at once, no draft, every row computed."""
+    config = EngineConfig(
+        **EXACT, draft_length=0, replay_mode="mask", replay_keep_tokens=keep, max_num_seqs=1
+    )
+    return texts(Engine(config, source=source), [(prompt, params)])[0]
+
+
+@settings(max_examples=12)
+@given(source=sources, asked=asks, schedule=schedules, beyond=st.integers(6, 14))
+def test_the_same_tokens_whatever_the_batch_drafts_chunks_preemptions_and_truncation_mode(
+    source, asked, schedule, beyond
+):
+    keep = source.window + beyond
+    expected = [alone(source, prompt, params, keep) for prompt, params in asked]
+    config = EngineConfig(**EXACT, **schedule, replay_keep_tokens=keep)
+    assert texts(Engine(config, source=source), asked) == expected
+
+
+def test_preemption_in_a_full_cache_changes_no_token():
+    source = SmallSource()
+    greedy = SamplingParams(temperature=0.0, max_tokens=28, ignore_eos=True)
+    seeded = SamplingParams(temperature=0.9, max_tokens=28, ignore_eos=True, seq_seed=5)
+    asked = [(tuple(range(3 + i, 33)), params) for i in range(2) for params in (greedy, seeded)]
+    config = EngineConfig(**EXACT, cache_tokens=96, block_tokens=4, replay_keep_tokens=12)
+    engine = Engine(config, source=source)
+    found = texts(engine, asked)
+    assert engine.stats().preemptions > 0
+    assert engine.stats().decoder_rows_skipped > 0
+    assert found == [alone(source, prompt, params, 12) for prompt, params in asked]
+
+
+@pytest.mark.parametrize("draft_length", [0, 5])
+def test_two_replicas_say_what_one_engine_says(draft_length):
+    prompts = [list(range(i, 20 + i)) for i in range(5)]
+    params = SamplingParams(temperature=0.8, max_tokens=12)  # seeds are drawn by the engine
+    found = []
+    for replicas in (1, 2):
+        config = {**EXACT, "draft_length": draft_length, "data_parallel_size": replicas}
+        with LLM(source=SmallSource(), **config) as model:
+            found.append([c.token_ids for c in model.generate(prompts, params)])
+    assert found[0] == found[1]
+    assert len(set(found[0])) == 5
