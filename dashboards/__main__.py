@@ -15,7 +15,8 @@ FLAGS = {
     "server.fileWatcherType": "none",
     "browser.gatherUsageStats": "false",
     "client.toolbarMode": "viewer",
-    "client.showErrorDetails": "none",
+    "client.showErrorDetails": "type",
+    "client.showErrorLinks": "false",
 }
 
 

@@ -19,11 +19,14 @@ WORDMARK = (
 )
 
 
+FAVICON = WORDMARK.split("<text")[0].replace("0 0 198 28", "-2 0 28 28") + "</svg>"
+
+
 def main() -> None:
     """Set the frame of every page and show the one that the address names."""
     st.set_page_config(
         page_title="Inference workbench",
-        page_icon=":material/insights:",
+        page_icon=FAVICON,
         layout="wide",
         menu_items={"Get help": None, "Report a bug": None, "About": None},
     )

@@ -54,6 +54,11 @@ def groupings(points: pd.DataFrame) -> list[str]:
     return list(found.values())
 
 
+def varying_axes(points: pd.DataFrame) -> list[str]:
+    """The axis columns that vary."""
+    return [name for name in groupings(points) if name.startswith("axis.")]
+
+
 def default_grouping(points: pd.DataFrame) -> str:
     """Unlike workloads are told apart first, then draft lengths; `none` where nothing varies."""
     options = groupings(points)
@@ -82,16 +87,17 @@ def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.Da
     return rows.sort_values(found.y.metric, ascending=found.y.direction == "min", kind="stable")
 
 
-def ranking_table(rows: pd.DataFrame, shown: tuple[str, ...]) -> pd.DataFrame:
-    """The numbers of `rows` as text with their intervals, and the trial."""
-    columns: dict[str, list[str]] = {}
+def ranking_table(rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ...]) -> pd.DataFrame:
+    """The cells of `rows` in words and their numbers with intervals."""
+    axes = varying_axes(points)
+    columns = {axis_words(name).capitalize(): in_words(rows, name).tolist() for name in axes}
+    columns["On the front"] = ["●" if member else "" for member in rows["on_front"]]
     for name in dict.fromkeys(shown):
         spec = METRICS[name]
         spans = zip(rows[f"{name}.low"], rows[f"{name}.high"], strict=True)
         head = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
         columns[head] = [number(value) for value in rows[name].tolist()]
-        columns[f"95 % interval, {spec.label}"] = [interval(low, high) for low, high in spans]
-    columns["trial"] = rows["trial_id"].tolist()
+        columns["95 % interval" + " " * len(columns)] = [interval(low, high) for low, high in spans]
     return pd.DataFrame(columns)
 
 
@@ -108,12 +114,8 @@ def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummar
 
 def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
     """Workload, model, accelerator and repeats of what is drawn."""
-    workloads = [
-        v
-        for name in ("workload.name", "workload.kind")
-        if name in points
-        for v in values(points, name)
-    ]
+    named = [name for name in ("workload.name", "workload.kind") if name in points][:1]
+    workloads = [value for name in named for value in values(points, name)]
     repeats = points["repeat"].nunique()
     told = "within-run only (one repeat)" if repeats <= 1 else f"{repeats} repeats"
     parts_ = [", ".join(workloads[:3]), summary.model, summary.accelerator, told]
@@ -128,7 +130,7 @@ def show_small(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSumm
         title=summary.question or "Which configurations does nothing else beat?",
         subtitle=subtitle(summary, points),
         dark=parts.is_dark(),
-        height=400,
+        height=430,
     )
     parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
 

@@ -102,7 +102,12 @@ def tiles(items: Iterable[str]) -> str:
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marks: Sequence[str] = ()) -> str:
     """A table that scrolls sideways inside itself; `marks` are the classes of its rows."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in heads)
+    rows = list(rows)
+    kinds = [cell.kind for cell in rows[0]] if rows else [""] * len(heads)
+    head = "".join(
+        f'<th scope="col" class="{"num" if "num" in kind else ""}">{escape(name)}</th>'
+        for name, kind in zip(heads, kinds, strict=True)
+    )
     body = "".join(
         f'<tr class="{escape(mark)}">{"".join(_cell(cell) for cell in row)}</tr>'
         for row, mark in zip(rows, marks or _endless(), strict=False)

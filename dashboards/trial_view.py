@@ -11,11 +11,13 @@ from dashboards.markup import Cell, figure_cell, text
 from workbench.figures import (
     METRICS,
     Look,
+    axis_phrase,
     configuration_table,
     interval,
     metric_table,
     number,
     requests_timeline,
+    value_text,
 )
 
 SHORT_METRICS = ("ttft_s_p50", "tpot_s_p50", "e2e_s_p50", "acceptance_length", "error_rate")
@@ -37,7 +39,7 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
             f'<div class="wb-eyebrow"><span>Trial</span><span>{markup.plain(trial_id)}</span>'
             f"<span>{markup.pill(str(trial.state))}</span></div>" + _reason(trial.reason)
         )
-        parts.html(_axes_table(trial.point.axes))
+        parts.html(_cell(trial.point.axes))
         names = dict.fromkeys((*first, *SHORT_METRICS))
         parts.html(_short_metrics(trial.metrics, list(names)))
         parts.html(gates_table(trial))
@@ -62,7 +64,7 @@ def failures(points: pd.DataFrame, summary: wb.RunSummary) -> None:
                     row.trial_id, address.link("run", run=summary.run_id, trial=row.trial_id)
                 )
             ),
-            text(row.reason or "no reason kept"),
+            text(row.reason or "no reason kept", "free"),
         )
         for row in bad.itertuples()
     ]
@@ -98,7 +100,7 @@ def metrics_html(trial: object) -> str:
             text(row.metric, "name", row.definition),
             figure_cell(row.value, row.reason),
             Cell(html=interval(row.low, row.high), kind="num soft"),
-            text(row.unit, "soft"),
+            text(row.unit, "soft fixed"),
             text(f"{row.n:,}", "num soft"),
             text(row.reason if pd.isna(row.value) else "", "soft"),
         )
@@ -115,12 +117,15 @@ def gates_table(trial: object) -> str:
     rows = [
         (
             Cell(html=markup.pill("ok" if gate.passed else "failed")),
-            text(gate.name.replace("_", " ")),
-            text(gate.message, "soft"),
+            Cell(
+                html=f"{markup.plain(gate.name.replace('_', ' '))}"
+                f"<small>{markup.plain(gate.message)}</small>",
+                kind="free",
+            ),
         )
         for gate in trial.gates
     ]
-    return markup.table(("", "Gate", "Finding"), rows)
+    return markup.table(("Passed", "Gate and finding"), rows)
 
 
 def _heading(trial: object) -> str:
@@ -139,11 +144,10 @@ def _reason(reason: str | None) -> str:
     return f'<p class="wb-banner" role="note">{markup.plain(reason)}</p>' if reason else ""
 
 
-def _axes_table(axes: dict) -> str:
-    from workbench.figures import axis_words, value_text
-
-    rows = [(text(axis_words(name), "soft"), text(value_text(axes[name]))) for name in sorted(axes)]
-    return markup.table(("Axis", "Value"), rows)
+def _cell(axes: dict) -> str:
+    """The trial's cell in words, as a heading."""
+    words = [axis_phrase(name, value_text(value)) for name, value in sorted(axes.items())]
+    return markup.section(", ".join(words))
 
 
 def _short_metrics(metrics: dict, names: list[str]) -> str:
@@ -157,13 +161,15 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
             rows.append(
                 (
                     text(label, "soft", spec.definition),
-                    figure_cell(found.value, found.reason or ""),
-                    text(span, "soft"),
+                    Cell(
+                        html=f"{number(found.value)}<small>{markup.plain(span)}</small>",
+                        kind="num",
+                    ),
                 )
             )
     if not rows:
         return markup.note("Nothing was measured.")
-    return markup.table(("Metric", "Value", "95 % interval"), rows)
+    return markup.table(("Metric", "Value and 95 % interval"), rows)
 
 
 def _configuration(trial: object) -> str:
@@ -176,8 +182,8 @@ def _configuration(trial: object) -> str:
         rows.append(
             (
                 text(f"{row.part}.{row.field}", "soft", row.sentence),
-                text(row.value, "mark", default),
-                text({"axis": "varied", "set": "not the default"}.get(row.mark, ""), "soft"),
+                text(row.value, "mark free", default),
+                text({"axis": "varied", "set": "not the default"}.get(row.mark, ""), "soft fixed"),
             )
         )
     return markup.table(("Field", "Value", ""), rows, marks)

@@ -1,23 +1,46 @@
-"""The figures that pages, notebooks and reports share, made of the rows of a stored run.
+"""The figures and tables in words that pages, notebooks and reports share.
 
-Each is a plotly Figure whose title says what was found. Texts from results are escaped, so a
-hostile string stays text. plotly is needed here and nowhere else in the workbench.
+Each figure is a plotly Figure whose title says what was found. Texts from results are escaped, so
+a hostile string stays text. plotly is needed here and nowhere else in the workbench.
 """
 
 from __future__ import annotations
 
-from workbench.figures_pareto import Look, axis_title, finding, pareto
+from experiments.metric_specs import METRICS, MetricSpec
+from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
+from workbench.figures_marks import axis_title, finding
+from workbench.figures_pareto import Look, pareto
 from workbench.figures_requests import requests_timeline
-from workbench.figures_text import MISSING, interval, number, value_text
+from workbench.figures_text import (
+    MISSING,
+    axis_phrase,
+    axis_words,
+    interval,
+    number,
+    plural,
+    short,
+    value_text,
+)
 
 __all__ = [
-    "MISSING",
+    "pareto",
+    "requests_timeline",
     "Look",
     "axis_title",
     "finding",
+    "Best",
+    "best",
+    "cell_words",
+    "configuration_table",
+    "metric_table",
+    "METRICS",
+    "MetricSpec",
+    "MISSING",
+    "axis_phrase",
+    "axis_words",
     "interval",
     "number",
-    "pareto",
-    "requests_timeline",
+    "plural",
+    "short",
     "value_text",
 ]

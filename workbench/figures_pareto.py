@@ -9,25 +9,20 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.metrics import METRICS, MetricSpec
 from workbench.figures_labels import free_positions
-from workbench.figures_text import (
-    axis_mark,
-    axis_phrase,
-    axis_words,
-    interval,
-    number,
-    plural,
-    safe,
-    short,
-    value_text,
+from workbench.figures_marks import (
+    CROWDED_FROM,
+    axis_title,
+    finding_of,
+    marks_table,
+    subtitle,
+    varying,
 )
+from workbench.figures_text import axis_mark, axis_words, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, base_figure, ink, with_alpha
 from workbench.fronts import Front
-from workbench.pareto import Axis
 
 LOG_RANGE = 30.0  # an axis that spans more than this factor is logarithmic
-WEBGL_FROM = 1000  # points; above this the browser draws them on its graphics card
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
 MAX_LABELS = 24
 OTHER = "other"
@@ -53,11 +48,6 @@ class Group:
     rows: pd.DataFrame
 
 
-def spec_of(metric: str) -> MetricSpec:
-    """The definition of `metric`; KeyError for a name that is none."""
-    return METRICS[metric]
-
-
 def pareto(
     points: pd.DataFrame, front: Front, *, by: str | None = None, look: Look | None = None
 ) -> go.Figure:
@@ -69,15 +59,15 @@ def pareto(
     counted in the subtitle.
     """
     look = look or Look()
-    rows = _marks(points, front, by)
+    rows = marks_table(points, front, by)
     drawn = rows[rows["drawn"]]
-    title = look.title or _finding(drawn, front)
-    subtitle = _subtitle(look.subtitle, rows, drawn)
-    figure = base_figure(title, subtitle, dark=look.dark, height=look.height)
+    title = look.title or finding_of(drawn, front)
+    below = subtitle(look.subtitle, rows, drawn)
+    figure = base_figure(title, below, dark=look.dark, height=look.height)
     groups = _groups(drawn, by)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:
-        _add_group(figure, group, many=len(drawn) > WEBGL_FROM)
+        _add_group(figure, group, many=len(drawn) > CROWDED_FROM)
     _add_labels(figure, drawn, look)
     _add_selected(figure, drawn, look)
     _set_axes(figure, drawn, front)
@@ -85,145 +75,6 @@ def pareto(
         figure.update_layout(legend={"title": {"text": safe(axis_words(by)) + "  "}})
     figure.update_layout(uirevision="pareto", hovermode="closest", clickmode="event+select")
     return figure
-
-
-def finding(points: pd.DataFrame, front: Front) -> str:
-    """What the front shows, in one sentence computed from its members."""
-    rows = _marks(points, front, None)
-    return _finding(rows[rows["drawn"]], front)
-
-
-def _finding(drawn: pd.DataFrame, front: Front) -> str:
-    x, y = front.x, front.y
-    members = drawn[drawn["on_front"]]
-    if members.empty:
-        return "No valid point has both numbers yet"
-    most_y = members.loc[_best(members["y"], y)]
-    most_x = members.loc[_best(members["x"], x)]
-    axes = [name for name in _axes(members) if most_x[name] != most_y[name]]
-    if most_x["trial_id"] == most_y["trial_id"] or not axes:
-        where = _describe(most_y, _varying(drawn))
-        both = f"{_quantity(y, most_y['y'])} and {_quantity(x, most_y['x'])}"
-        return f"One configuration is best on both axes: {both}" + (
-            f" with {where}" if where else ""
-        )
-    return (
-        f"{_quantity(y, most_y['y'])} with {_describe(most_y, axes)}; "
-        f"{_quantity(x, most_x['x'])} with {_describe(most_x, axes)}"
-    )
-
-
-def axis_title(axis: Axis) -> str:
-    """Label, statistic, basis and unit, then an arrow that points the good way."""
-    spec = spec_of(axis.metric)
-    qualifiers = [part for part in (spec.statistic, spec.basis) if part]
-    words = ", ".join([spec.label, *qualifiers])
-    arrow = "better →" if axis.direction == "max" else "← better"
-    unit = f" ({safe(spec.unit)})" if spec.unit else ""
-    return f"{safe(words)}{unit}   <b>{arrow}</b>"
-
-
-def _marks(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
-    kept = [name for name in ("trial_id", "run_id", "repeat", "state", "reason") if name in points]
-    rows = points[kept + _axes(points)].copy()
-    for side, axis in (("x", front.x), ("y", front.y)):
-        for part in ("", ".low", ".high", ".n"):
-            column = axis.metric + part
-            value = points.get(column)
-            rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
-    rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
-    rows["on_front"] = front.on_front
-    rows["hollow"] = rows["trial_id"].isin(set(front.excluded)) | (rows["state"] != "ok")
-    rows["why"] = [front.excluded.get(trial, "") for trial in rows["trial_id"]]
-    rows["group"] = "" if by is None else points[by].map(value_text)
-    rows["hover"] = _hovers(rows, front.x, front.y)
-    return rows
-
-
-def _axes(frame: pd.DataFrame) -> list[str]:
-    return [name for name in frame.columns if str(name).startswith("axis.")]
-
-
-def _varying(frame: pd.DataFrame) -> list[str]:
-    return [name for name in _axes(frame) if frame[name].map(value_text).nunique() > 1]
-
-
-def _describe(row: pd.Series, axes: list[str]) -> str:
-    return ", ".join(axis_phrase(name, short(value_text(row[name]), 24)) for name in axes)
-
-
-def _quantity(axis: Axis, value: float) -> str:
-    spec = spec_of(axis.metric)
-    if "/" in spec.unit:
-        return f"{number(value)} {spec.unit}"
-    return f"{spec.label} {number(value)} {spec.unit}".strip()
-
-
-def _best(values: pd.Series, axis: Axis) -> object:
-    return values.idxmax() if axis.direction == "max" else values.idxmin()
-
-
-def _hovers(rows: pd.DataFrame, x: Axis, y: Axis) -> list[str]:
-    heads = _hover_heads(rows)
-    xs, ys = _hover_numbers(rows, "x", x), _hover_numbers(rows, "y", y)
-    ends = _hover_ends(rows)
-    return [
-        "<br>".join(part for part in parts if part)
-        for parts in zip(heads, ys, xs, ends, strict=True)
-    ]
-
-
-def _hover_heads(rows: pd.DataFrame) -> list[str]:
-    """The axes that vary, one a line."""
-    names = _varying(rows)
-    columns = [
-        [f"{safe(axis_words(name))} {safe(short(value_text(cell), 40))}" for cell in rows[name]]
-        for name in names
-    ]
-    return ["<br>".join(cells) for cells in zip(*columns, strict=True)] or [""] * len(rows)
-
-
-def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
-    """The number with its interval and sample size; the number alone on a crowded figure."""
-    spec = spec_of(axis.metric)
-    head, unit = f"{safe(spec.label)} <b>", f"</b> {safe(spec.unit)}"
-    values = [head + number(value) + unit for value in rows[side].tolist()]
-    if len(rows) > WEBGL_FROM:
-        return values
-    cells = zip(
-        values, *(rows[side + part].tolist() for part in (".low", ".high", ".n")), strict=True
-    )
-    return [
-        value
-        + (f" ({span})" if (span := interval(low, high)) else "")
-        + (f", n={n:.0f}" if n == n else "")
-        for value, low, high, n in cells
-    ]
-
-
-def _hover_ends(rows: pd.DataFrame) -> list[str]:
-    reasons = [
-        why or reason if hollow else ""
-        for why, reason, hollow in zip(rows["why"], rows["reason"], rows["hollow"], strict=True)
-    ]
-    cells = zip(rows["state"], reasons, rows["trial_id"], strict=True)
-    return [
-        (f"<b>{safe(state)}</b>: {safe(short(str(reason), 90))}<br>" if reason else "")
-        + f"trial {safe(trial)}"
-        for state, reason, trial in cells
-    ]
-
-
-def _subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    parts = [given] if given else []
-    parts.append(f"{plural(len(drawn), 'point')}, {drawn['on_front'].sum():,} on the front")
-    if drawn["hollow"].any():
-        parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
-    missing = rows.loc[~rows["drawn"], "state"].value_counts()
-    if not missing.empty:
-        states = ", ".join(f"{count:,} {state}" for state, count in missing.items())
-        parts.append(f"not drawn: {states}")
-    return "; ".join(parts)
 
 
 def _groups(drawn: pd.DataFrame, by: str | None) -> list[Group]:
@@ -339,23 +190,25 @@ def _legend_entry(group: Group) -> go.Scatter:
 
 def _add_labels(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
     members = drawn[drawn["on_front"]].sort_values("y", ascending=False).head(MAX_LABELS)
-    axes = _varying(members)[:4]
+    axes = varying(members)[:4]
     if members.empty or not axes:
         return
     texts = [
         " ".join(f"{axis_mark(name)}{short(value_text(row[name]), 12)}" for name in axes)
         for _, row in members.iterrows()
     ]
-    obstacles = drawn[["x", "y"]].to_numpy(float) if len(drawn) <= WEBGL_FROM else None
+    obstacles = drawn[["x", "y"]].to_numpy(float) if len(drawn) <= CROWDED_FROM else None
     spots = free_positions(members[["x", "y"]].to_numpy(float), texts, obstacles, is_log)
     kept = [place for place, spot in enumerate(spots) if spot is not None]
     figure.add_trace(
         go.Scatter(
             x=members["x"].iloc[kept].tolist(),
             y=members["y"].iloc[kept].tolist(),
-            mode="text",
+            mode="markers+text",
+            marker={"size": 12, "opacity": 0},  # keeps the words off the visible mark
             text=[safe(texts[place]) for place in kept],
             textposition=[spots[place] for place in kept],
+            cliponaxis=False,
             textfont={"size": 11, "color": ink(dark=look.dark).muted},
             hoverinfo="skip",
             showlegend=False,

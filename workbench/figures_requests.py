@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from workbench.figures_marks import CROWDED_FROM
 from workbench.figures_pareto import Look
 from workbench.figures_text import number, plural, safe, short
 from workbench.figures_theme import OKABE_ITO, base_figure, ink, with_alpha
@@ -94,7 +95,7 @@ def _subtitle(requests: pd.DataFrame, look: Look) -> str:
 def _lines(start: np.ndarray, end: np.ndarray, name: str, colour: str, width: float) -> go.Scatter:
     x = np.stack([start, end, np.full_like(start, np.nan)], axis=1).ravel()
     y = np.repeat(np.arange(1, len(start) + 1), 3)
-    return go.Scattergl(
+    return go.Scatter(
         x=_nullable(x),
         y=y.tolist(),
         mode="lines",
@@ -122,7 +123,8 @@ def _first_tokens(timeline: Timeline) -> go.Scatter:
         spans.tolist(),
         strict=True,
     )
-    return go.Scattergl(
+    kind = go.Scattergl if len(timeline.rows) > CROWDED_FROM else go.Scatter
+    return kind(
         x=timeline.first_s[drawn].tolist(),
         y=(np.flatnonzero(drawn) + 1).tolist(),
         mode="markers",

@@ -88,9 +88,11 @@ def _runs_table(runs: list[wb.RunSummary]) -> str:
     rows = [
         (
             markup.Cell(html=markup.pill(run.state)),
-            markup.Cell(html=markup.anchor(run.run_id, address.link("run", run=run.run_id))),
-            markup.text(run.question or run.name),
-            markup.text(run.started_utc[:16].replace("T", " "), "soft"),
+            markup.Cell(
+                html=markup.anchor(run.run_id, address.link("run", run=run.run_id)), kind="fixed"
+            ),
+            markup.text(run.question or run.name, "free"),
+            markup.text(run.started_utc[:16].replace("T", " "), "soft fixed"),
             markup.text(_trials(run), title=f"{plural(run.planned, 'trial')} planned"),
             markup.text(run.engine, "soft"),
             markup.text(run.accelerator, "soft"),

@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, fronts, markup, parts, reading, trial_view
-from workbench.figures import METRICS, Look, axis_words, cell_words, finding, pareto, plural
+from workbench.figures import METRICS, Look, axis_words, finding, pareto, plural
 
 MAX_ROWS = 200
 CHART, TABLE = "pareto.chart", "pareto.table"
@@ -86,7 +86,7 @@ def _body(run_id: str, view: View | None) -> None:
         trial_view.failures(every, summary)
         return
     chosen = address.parameter("trial")
-    left, right = st.columns([2.5, 1], gap="large")
+    left, right = st.columns([2.2, 1], gap="medium")
     with left:
         _figure(points, found, view, summary)
         hidden = len(every) - len(points)
@@ -157,9 +157,7 @@ def _ranking_note(count: int, total: int, target: float | None) -> str:
 
 
 def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
-    shown = fronts.ranking_table(rows, (view.y, view.x))
-    shown.insert(0, "configuration", [cell_words(points, row) for _, row in rows.iterrows()])
-    shown.insert(1, "front", rows["on_front"].map({True: "●", False: ""}).to_numpy())
+    shown = fronts.ranking_table(rows, points, (view.y, view.x))
     st.session_state["pareto.rows"] = rows["trial_id"].tolist()
     st.dataframe(
         shown,
@@ -168,7 +166,6 @@ def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
         selection_mode="single-row",
         hide_index=True,
         height="auto" if len(shown) < 12 else 430,
-        column_config={"configuration": st.column_config.TextColumn(width="medium")},
     )
 
 

@@ -62,7 +62,7 @@ def _trials(points: pd.DataFrame, summary: wb.RunSummary) -> None:
         parts.html(markup.note("No trial is stored yet."))
         return
     shown = [name for name in SHOWN if name in points]
-    heads = ["State", "Configuration", "Trial"]
+    heads = ["State", "Trial"]
     heads += [f"{METRICS[name].label} ({METRICS[name].unit})" for name in shown]
     rows = [
         _trial_row(points, row, shown, summary) for _, row in points.head(MAX_TRIALS).iterrows()
@@ -76,14 +76,14 @@ def _trial_row(
     points: pd.DataFrame, row: pd.Series, shown: list[str], summary: wb.RunSummary
 ) -> tuple[markup.Cell, ...]:
     target = address.link("run", run=summary.run_id, trial=row["trial_id"])
+    words = cell_words(points, row) or row["trial_id"]
     numbers = [_number_cell(row, name) for name in shown]
     reason = row["reason"] if isinstance(row["reason"], str) else ""
     return (
         markup.Cell(html=markup.pill(str(row["state"]))),
-        markup.text(cell_words(points, row) or "the only configuration"),
-        markup.Cell(html=markup.anchor(row["trial_id"][:8], target)),
+        markup.Cell(html=markup.anchor(words, target), kind="wide", title=row["trial_id"]),
         *numbers,
-        markup.text(reason, "soft"),
+        markup.text(reason, "soft free"),
     )
 
 
@@ -98,7 +98,7 @@ def _environment(found: dict[str, object]) -> str:
     if not found:
         return markup.note("No environment was recorded.")
     rows = [
-        (markup.text(name, "soft"), markup.text(_environment_words(found, name)))
+        (markup.text(name, "soft"), markup.text(_environment_words(found, name), "free"))
         for name in sorted(found)
     ]
     return markup.table(("Field", "Value"), rows)

@@ -1,0 +1,110 @@
+"""A trial's numbers and settings as tables in words, for pages and notebooks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from engine.config import describe_fields
+from experiments.metric_specs import METRICS, MetricSpec
+from experiments.records import TrialRecord
+from workbench.figures_text import axis_phrase, value_text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """The best valid value of one metric and the trial that gave it; None = there is none."""
+
+    spec: MetricSpec
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+    trial_id: str | None = None
+    where: str = ""  # the trial's cell in words
+    reason: str = ""  # why there is none
+
+
+def best(points: pd.DataFrame, metric: str) -> Best:
+    """The best of the valid rows of `Run.points()` by the metric's own direction."""
+    spec = METRICS[metric]
+    if metric not in points:
+        return Best(spec=spec, value=None, reason="not measured in this run")
+    usable = points[points["valid"] & points[metric].notna()]
+    if usable.empty:
+        return Best(spec=spec, value=None, reason=_why_missing(points, metric))
+    values = usable[metric]
+    row = usable.loc[values.idxmin() if spec.direction == "min" else values.idxmax()]
+    return Best(
+        spec=spec,
+        value=float(row[metric]),
+        low=_number(row[f"{metric}.low"]),
+        high=_number(row[f"{metric}.high"]),
+        n=int(row[f"{metric}.n"]),
+        trial_id=str(row["trial_id"]),
+        where=cell_words(points, row),
+    )
+
+
+def cell_words(points: pd.DataFrame, row: pd.Series) -> str:
+    """The cell of one trial in words: the axes that vary in `points`."""
+    axes = [name for name in points if name.startswith("axis.")]
+    varying = [name for name in axes if points[name].map(value_text).nunique() > 1]
+    return ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
+
+
+def metric_table(trial: TrialRecord) -> pd.DataFrame:
+    """metric, value, low, high, n, unit, definition, reason; in the order of METRICS."""
+    rows = [
+        {
+            "metric": spec.label,
+            "value": found.value,
+            "low": found.low,
+            "high": found.high,
+            "n": found.n,
+            "unit": spec.unit,
+            "definition": f"{spec.statistic} over {spec.basis}: {spec.definition}",
+            "reason": found.reason or "",
+        }
+        for name, spec in METRICS.items()
+        if (found := trial.metrics.get(name)) is not None
+    ]
+    columns = ("metric", "value", "low", "high", "n", "unit", "definition", "reason")
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def configuration_table(trial: TrialRecord) -> pd.DataFrame:
+    """part, field, value, default, mark (`axis`, `set` or empty for a default), sentence."""
+    known = {described.name: described for described in describe_fields()}
+    rows = []
+    for name, value in sorted(trial.point.engine.items()):
+        described = known.get(name)
+        default = described.default if described else None
+        same = described is not None and not described.required and value == default
+        mark = "axis" if name in trial.point.axes else "" if same else "set"
+        rows.append(
+            {
+                "part": "engine",
+                "field": name,
+                "value": value_text(value),
+                "default": value_text(default),
+                "mark": mark,
+                "sentence": described.sentence if described else "",
+            }
+        )
+    for name, value in sorted(trial.point.workload.items()):
+        mark = "axis" if name in trial.point.axes else ""
+        row = {"part": "workload", "field": name, "value": value_text(value), "mark": mark}
+        rows.append(row | {"default": "", "sentence": ""})
+    columns = ("part", "field", "value", "default", "mark", "sentence")
+    return pd.DataFrame(rows, columns=list(columns))
+
+
+def _why_missing(points: pd.DataFrame, metric: str) -> str:
+    told = points.loc[points["valid"], f"{metric}.reason"].dropna() if len(points) else []
+    return str(next(iter(told), "no valid trial"))
+
+
+def _number(value: object) -> float | None:
+    return None if pd.isna(value) else float(str(value))

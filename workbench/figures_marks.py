@@ -1,0 +1,177 @@
+"""The rows behind a Pareto picture: numbers, who is on the front, hover texts, the finding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from experiments.metric_specs import METRICS, MetricSpec
+from workbench.figures_text import (
+    axis_phrase,
+    axis_words,
+    interval,
+    number,
+    plural,
+    safe,
+    short,
+    value_text,
+)
+from workbench.fronts import Front
+from workbench.pareto import Axis
+
+CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
+
+
+def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
+    """One row a trial: x, y with .low .high .n, drawn, on_front, hollow, group, hover, axis.*.
+
+    `points` has the columns of `Run.points()`, row by row the ones that `front` was made of.
+    """
+    kept = [name for name in ("trial_id", "run_id", "repeat", "state", "reason") if name in points]
+    rows = points[kept + _axes(points)].copy()
+    for side, axis in (("x", front.x), ("y", front.y)):
+        for part in ("", ".low", ".high", ".n"):
+            column = axis.metric + part
+            value = points.get(column)
+            rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
+    rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
+    rows["on_front"] = front.on_front
+    rows["hollow"] = rows["trial_id"].isin(set(front.excluded)) | (rows["state"] != "ok")
+    rows["why"] = [front.excluded.get(trial, "") for trial in rows["trial_id"]]
+    rows["group"] = "" if by is None else points[by].map(value_text)
+    rows["hover"] = _hovers(rows, front.x, front.y)
+    return rows
+
+
+def _axes(frame: pd.DataFrame) -> list[str]:
+    return [name for name in frame.columns if str(name).startswith("axis.")]
+
+
+def varying(frame: pd.DataFrame) -> list[str]:
+    """The axis columns of `frame` that hold more than one value."""
+    return [name for name in _axes(frame) if frame[name].map(value_text).nunique() > 1]
+
+
+def _describe(row: pd.Series, axes: list[str]) -> str:
+    return ", ".join(axis_phrase(name, short(value_text(row[name]), 24)) for name in axes)
+
+
+def _quantity(axis: Axis, value: float) -> str:
+    spec = spec_of(axis.metric)
+    if "/" in spec.unit:
+        return f"{number(value)} {spec.unit}"
+    return f"{spec.label} {number(value)} {spec.unit}".strip()
+
+
+def _best(values: pd.Series, axis: Axis) -> object:
+    return values.idxmax() if axis.direction == "max" else values.idxmin()
+
+
+def _hovers(rows: pd.DataFrame, x: Axis, y: Axis) -> list[str]:
+    heads = _hover_heads(rows)
+    xs, ys = _hover_numbers(rows, "x", x), _hover_numbers(rows, "y", y)
+    ends = _hover_ends(rows)
+    return [
+        "<br>".join(part for part in parts if part)
+        for parts in zip(heads, ys, xs, ends, strict=True)
+    ]
+
+
+def _hover_heads(rows: pd.DataFrame) -> list[str]:
+    """The axes that vary, one a line."""
+    names = varying(rows)
+    columns = [
+        [f"{safe(axis_words(name))} {safe(short(value_text(cell), 40))}" for cell in rows[name]]
+        for name in names
+    ]
+    return ["<br>".join(cells) for cells in zip(*columns, strict=True)] or [""] * len(rows)
+
+
+def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
+    """The number with its interval and sample size; the number alone on a crowded figure."""
+    spec = spec_of(axis.metric)
+    head, unit = f"{safe(spec.label)} <b>", f"</b> {safe(spec.unit)}"
+    values = [head + number(value) + unit for value in rows[side].tolist()]
+    if len(rows) > CROWDED_FROM:
+        return values
+    cells = zip(
+        values, *(rows[side + part].tolist() for part in (".low", ".high", ".n")), strict=True
+    )
+    return [
+        value
+        + (f" ({span})" if (span := interval(low, high)) else "")
+        + (f", n={n:.0f}" if n == n else "")
+        for value, low, high, n in cells
+    ]
+
+
+def _hover_ends(rows: pd.DataFrame) -> list[str]:
+    reasons = [
+        why or reason if hollow else ""
+        for why, reason, hollow in zip(rows["why"], rows["reason"], rows["hollow"], strict=True)
+    ]
+    cells = zip(rows["state"], reasons, rows["trial_id"], strict=True)
+    return [
+        (f"<b>{safe(state)}</b>: {safe(short(str(reason), 90))}<br>" if reason else "")
+        + f"trial {safe(trial)}"
+        for state, reason, trial in cells
+    ]
+
+
+def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
+    """What is drawn and what is not, after the sentence given."""
+    parts = [given] if given else []
+    parts.append(f"{plural(len(drawn), 'point')}, {drawn['on_front'].sum():,} on the front")
+    if drawn["hollow"].any():
+        parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
+    missing = rows.loc[~rows["drawn"], "state"].value_counts()
+    if not missing.empty:
+        states = ", ".join(f"{count:,} {state}" for state, count in missing.items())
+        parts.append(f"not drawn: {states}")
+    return "; ".join(parts)
+
+
+def finding(points: pd.DataFrame, front: Front) -> str:
+    """What the front shows, in one sentence computed from its members."""
+    rows = marks_table(points, front, None)
+    return finding_of(rows[rows["drawn"]], front)
+
+
+def finding_of(drawn: pd.DataFrame, front: Front) -> str:
+    """`finding` from the rows of `marks_table` that are drawn."""
+    x, y = front.x, front.y
+    members = drawn[drawn["on_front"]]
+    if members.empty:
+        return "No valid point has both numbers yet"
+    most_y = members.loc[_best(members["y"], y)]
+    most_x = members.loc[_best(members["x"], x)]
+    axes = [name for name in _axes(members) if most_x[name] != most_y[name]]
+    if most_x["trial_id"] == most_y["trial_id"] or not axes:
+        where = _describe(most_y, varying(drawn))
+        both = f"{_quantity(y, most_y['y'])} and {_quantity(x, most_y['x'])}"
+        return f"One configuration is best on both axes: {both}" + (
+            f" with {where}" if where else ""
+        )
+    return (
+        f"{_quantity(y, most_y['y'])} with {_describe(most_y, axes)}; "
+        f"{_quantity(x, most_x['x'])} with {_describe(most_x, axes)}"
+    )
+
+
+def axis_title(axis: Axis) -> str:
+    """Label, unit and an arrow that points the good way; below them statistic and basis.
+
+    The arrow is right on both axes: plotly turns the vertical title, and the arrow with it.
+    """
+    spec = spec_of(axis.metric)
+    unit = f" ({safe(spec.unit)})" if spec.unit else ""
+    over = f"over {spec.basis}"
+    if spec.statistic not in spec.label:
+        over = f"{spec.statistic} {over}"
+    arrow = "→" if axis.direction == "max" else "←"
+    return f"<b>{safe(spec.label)}{unit}</b> better {arrow}<br>{safe(over)}"
+
+
+def spec_of(metric: str) -> MetricSpec:
+    """The definition of `metric`; KeyError for a name that is none."""
+    return METRICS[metric]
