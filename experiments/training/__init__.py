@@ -1,0 +1,1 @@
+"""Training the shipped checkpoint `nano`: its corpus, tokenizer, baselines, model and loop."""
