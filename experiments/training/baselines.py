@@ -1,4 +1,4 @@
-"""What the checkpoint must beat on held-out text: an order-5 byte model and xz -9, in bits per byte.
+"""What the checkpoint must beat on held-out text: an order-5 byte model and xz -9.
 
 `python -m experiments.training.baselines --out FOLDER` reads FOLDER/corpus and writes
 FOLDER/baselines.json.

@@ -66,7 +66,8 @@ def build(out_dir: Path, cache_dir: Path) -> Corpus:
         size = sum(doc.byte_count for doc in corpus.held_out if doc.kind is kind)
         if size < HELD_OUT_LEAST_BYTES:
             raise CorpusError(
-                f"Only {size} bytes of held-out {kind} are left, {HELD_OUT_LEAST_BYTES} are needed. "
+                f"Only {size} bytes of held-out {kind} are left, "
+                f"{HELD_OUT_LEAST_BYTES} are needed. "
                 "Raise its share in HELD_OUT_SHARE."
             )
     write(corpus, out_dir)
@@ -132,7 +133,7 @@ def _read(source: Source, name: str, raw: bytes) -> Iterator[Document]:
 
 
 def _without_boilerplate(documents: list[Document]) -> Iterator[Document]:
-    """Drop paragraphs that many English documents of one package repeat: menus, licences, footers."""
+    """Drop paragraphs that many English documents of a package repeat: menus, footers."""
     if not documents or documents[0].kind is not Kind.ENGLISH:
         yield from documents
         return

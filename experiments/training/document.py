@@ -28,7 +28,7 @@ class Document:
 
 
 def clean(kind: Kind, text: str) -> str | None:
-    """Return the text with unix newlines and no trailing blanks, or None if it is not worth learning.
+    """Return the text with unix newlines and no trailing blanks, or None if it is no use.
 
     Refused: control characters, very short texts, very long lines (JSON excepted: it is compact by
     style), English without English words.

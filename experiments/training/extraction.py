@@ -118,7 +118,7 @@ def dictionary(name: str, content: bytes) -> Iterator[tuple[str, str]]:
 
 
 def sword(name: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """A zCom `.bzz` file: one zlib stream a book, OSIS tags removed, a paragraph for every block."""
+    """A zCom `.bzz` file: one zlib stream a book, a paragraph a block, no tags."""
     for book, stream in enumerate(_zlib_streams(content)):
         marked_up = stream.decode("utf-8", errors="ignore")
         parts = re.split(r"</p>|<lb[^>]*>|</div>|<div[^>]*>|</item>|</verse>|\x00", marked_up)
@@ -162,7 +162,7 @@ def service_model(name: str, content: bytes) -> Iterator[tuple[str, str]]:
 
 
 def compat_table(name: str, content: bytes) -> Iterator[tuple[str, str]]:
-    """The browser compatibility tables: small JSON documents, some features of an interface each."""
+    """The browser compatibility tables: small JSON documents of a few features each."""
     for area, features in json.loads(content).items():
         if area in ("api", "css", "javascript", "html", "http"):
             for title, feature in features.items():

@@ -49,7 +49,7 @@ def is_held_out(kind: Kind, origin: str, share: float) -> bool:
 def remove_shared(
     held_out: Sequence[Document], training: Sequence[Document]
 ) -> tuple[list[Document], dict[Kind, Removal]]:
-    """Return the held-out documents without the passages that share 50 bytes with `training`, and the counts.
+    """Return `held_out` without the passages that share 50 bytes with `training`, and the counts.
 
     Joining what is left makes new windows, so the pass is repeated until it finds nothing. A
     document that loses most of its text is dropped whole.
@@ -74,7 +74,7 @@ def remove_shared(
 
 
 def passages(document: Document) -> list[str]:
-    """Cut a text into passages: paragraphs of English and code, exchanges of a chat, whole JSON documents."""
+    """Cut into paragraphs of English and code, exchanges of a chat, whole JSON documents."""
     if document.kind is Kind.JSON:
         return [document.text]
     if document.kind is Kind.CHAT:
