@@ -8,7 +8,7 @@ from experiments.arrival import ClosedArrival, arrival
 from experiments.clock import Clock
 from experiments.gates import Conditions, evaluate, first_failure
 from experiments.load import LoadGenerator, Phase, PhaseResult
-from experiments.metrics import Measurement, measure
+from experiments.metrics import Measurement, cancelled, measure
 from experiments.observe import Observer
 from experiments.plan import Plan
 from experiments.records import TrialRecord, TrialState
@@ -165,9 +165,14 @@ def _verdict(measurement: Measurement, failure: str | None) -> tuple[TrialState,
 
 
 def _why_none_succeeded(measurement: Measurement) -> str:
-    first = next((r.error for r in measurement.issued if r.error), None)
     count = len(measurement.issued)
     if not count:
         return "nothing was sent"
-    said = f"; the first error: {first}" if first else "; the engine named no error"
-    return f"none of {count} requests succeeded{said}"
+    first = next((r.error for r in measurement.issued if r.error), None)
+    given_up = sum(map(cancelled, measurement.issued))
+    said = [f"the first error: {first}"] if first else []
+    if given_up:
+        said.append(f"{given_up} did not end within the drain time and were cancelled")
+    if not said:
+        said = ["the engine named no error"]
+    return f"none of {count} requests succeeded; {'; '.join(said)}"

@@ -1,0 +1,215 @@
+"""Our own engine, driven step by step in this process (its replicas are processes of their own).
+
+The engine is imported when a method first needs it, so that reading a plan stays cheap.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from engine.config import AcceleratorKind, EngineConfig, configure, resolve
+from engine.errors import CapacityError, EngineError, RequestError
+from engine.request import Request, RequestId, RequestOutput
+from experiments.errors import TargetCapacityError, TargetError
+from experiments.records import AxisValue
+from experiments.targets.base import TargetFacts
+
+if TYPE_CHECKING:
+    from engine.core import Serving
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+
+LOG_LINES = 200
+_ENGINE_LOGGER = "engine"
+
+
+class InProcessTarget:
+    """A `Target` on `engine.llm.open_serving`.
+
+    `poll` is one engine step: outputs of a step are received when it ends. A request that
+    falls due during a step is sent after it.
+    """
+
+    def __init__(self) -> None:
+        self._serving: Serving | None = None
+        self._log = _LogTail()
+
+    def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
+        """Explicit values, then DEEPINFER_* variables, then defaults."""
+        return dict(configure(engine).as_mapping())
+
+    def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
+        """From config.json, the tokenizer and a cheap look at the weights; loads no tensor."""
+        from engine.accelerator.find import find_accelerator
+        from engine.make_checkpoint import is_random, resolve_model_dir
+        from engine.models.deepseek_v41.config import DeepseekV41Config
+        from engine.models.deepseek_v41.weights import fingerprint
+        from engine.models.registry import facts_of
+
+        config = configure(engine)
+        model_dir = resolve_model_dir(config.model)
+        checkpoint = DeepseekV41Config.load(model_dir)
+        facts = facts_of(checkpoint)
+        kind = find_accelerator(config.accelerator).kind
+        resolved = resolve(config, facts, kind)
+        return TargetFacts(
+            model=config.model,
+            fingerprint=fingerprint(model_dir),
+            vocab_size=facts.vocab_size,
+            eos_token_id=facts.eos_token_id,
+            reserved_token_ids=_reserved(checkpoint),
+            window=facts.window,
+            draft_block=facts.draft_block,
+            can_truncate=facts.can_truncate,
+            max_positions=resolved.max_model_len,
+            devices=_devices(config, kind),
+            accelerator=str(kind),
+            random_weights=is_random(model_dir),
+            tokenizer_hash=_tokenizer_hash(model_dir),
+        )
+
+    def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
+        """By the checkpoint's tokenizer; bytes where it has none."""
+        from engine.make_checkpoint import resolve_model_dir
+        from engine.tokenizer import Tokenizer
+
+        return Tokenizer.load(resolve_model_dir(configure(engine).model)).encode(text)
+
+    def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
+        """Load the weights and start the replicas. TargetError if the engine does not start."""
+        from engine.llm import open_serving
+
+        facts = self.describe(engine)
+        self._log.attach()
+        try:
+            self._serving = open_serving(configure(engine))
+        except (EngineError, RuntimeError, MemoryError, OSError) as error:
+            raise self._failed("did not start", error) from error
+        return facts
+
+    def submit(self, request: Request) -> None:
+        """Queue a request. RequestError refuses this one alone."""
+        try:
+            self._open.add_request(request)
+        except RequestError:
+            raise
+        except EngineError as error:
+            raise self._failed("took no request", error) from error
+
+    def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
+        """One step; sleeps where there is nothing to do."""
+        serving = self._open
+        if not serving.has_unfinished():
+            time.sleep(timeout_s)
+            return ()
+        try:
+            outputs = serving.step()
+        except Exception as error:  # whatever a step raises is what this trial found
+            raise self._failed("failed in a step", error) from error
+        self._check_replicas()
+        return outputs
+
+    def abort(self, request_id: RequestId) -> None:
+        """The request's last output comes with a later step."""
+        self._open.abort(request_id)
+
+    def reset(self) -> None:
+        """Nothing outlives a request: this engine shares no prefixes yet."""
+
+    def replica_of(self, request_id: RequestId) -> int | None:
+        """Its index, in a group; None for a single engine."""
+        from engine.replicas import ReplicaGroup
+
+        serving = self._open
+        return serving.replica_of(request_id) if isinstance(serving, ReplicaGroup) else None
+
+    def stats(self) -> dict[str, float]:
+        """The fields of EngineStats."""
+        return {name: float(value) for name, value in asdict(self._open.stats()).items()}
+
+    def log_tail(self) -> str:
+        """What the engine logged in this process."""
+        return self._log.text()
+
+    def close(self) -> None:
+        """Stop replicas and let the weights go."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.close()
+        self._log.detach()
+
+    @property
+    def _open(self) -> Serving:
+        if self._serving is None:
+            raise TargetError("the engine is not open")
+        return self._serving
+
+    def _check_replicas(self) -> None:
+        """A group that lost a replica is another configuration than the one under test."""
+        from engine.replicas import ReplicaGroup
+
+        serving = self._serving
+        failures = serving.failures() if isinstance(serving, ReplicaGroup) else ()
+        if failures:
+            raise self._failed("lost a replica", failures[0]) from failures[0]
+
+    def _failed(self, what: str, error: Exception) -> TargetError:
+        self._log.add(f"event=failure error={type(error).__name__} message={error}")
+        out_of_room = isinstance(error, CapacityError | MemoryError) or _is_out_of_memory(error)
+        kind = TargetCapacityError if out_of_room else TargetError
+        return kind(f"the engine {what}: {error or type(error).__name__}")
+
+
+class _LogTail(logging.Handler):
+    """The newest lines of the engine's loggers."""
+
+    def __init__(self) -> None:
+        super().__init__(level=logging.INFO)
+        self._lines: deque[str] = deque(maxlen=LOG_LINES)
+        self.setFormatter(logging.Formatter("%(levelname)s %(name)s %(message)s"))
+
+    def attach(self) -> None:
+        """Start listening."""
+        logging.getLogger(_ENGINE_LOGGER).addHandler(self)
+
+    def detach(self) -> None:
+        """Stop listening; the lines stay."""
+        logging.getLogger(_ENGINE_LOGGER).removeHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one event; a traceback stays with it."""
+        self._lines.append(self.format(record))
+
+    def add(self, line: str) -> None:
+        """Keep a line of our own."""
+        self._lines.append(line)
+
+    def text(self) -> str:
+        """All kept lines."""
+        return "\n".join(self._lines)
+
+
+def _devices(config: EngineConfig, kind: AcceleratorKind) -> int:
+    """A replica takes one accelerator; replicas on a CPU share the one host."""
+    return 1 if kind is AcceleratorKind.CPU else config.data_parallel_size
+
+
+def _reserved(checkpoint: DeepseekV41Config) -> tuple[int, ...]:
+    ids = (checkpoint.eos_token_id, checkpoint.bos_token_id, checkpoint.dspark_noise_token_id)
+    return tuple(sorted({i for i in ids if i is not None}))
+
+
+def _tokenizer_hash(model_dir: Path) -> str:
+    from engine.tokenizer import Tokenizer
+
+    return Tokenizer.load(model_dir).hash
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    """Torch raises its own class, a RuntimeError, for a full device."""
+    return type(error).__name__ == "OutOfMemoryError" or "allocate memory" in str(error)
