@@ -47,11 +47,14 @@ def synset(words: tuple[str, ...], gloss: str) -> Synset:
 def documents(
     rng: Random, words: Vocabulary, synsets: Sequence[Synset], count: int
 ) -> Iterator[str]:
-    """Yield rendered chats: every synset is asked about once; then come `count` other chats."""
+    """Yield rendered chats: every synset is asked about once; then come `count` other chats.
+
+    Most are of one exchange, so that few bytes of a chat are tags that every chat has.
+    """
     queue = list(synsets)
     rng.shuffle(queue)
     while queue:
-        taken = [queue.pop() for _ in range(min(len(queue), rng.randint(1, 3)))]
+        taken = [queue.pop() for _ in range(min(len(queue), _exchange_count(rng)))]
         yield render(Chat([about_word(rng, entry) for entry in taken], _system(rng)))
     for _ in range(count):
         yield render(rng.choice(_CHATS)(rng, words))
@@ -61,26 +64,29 @@ def about_word(rng: Random, entry: Synset) -> Exchange:
     """A question about the meaning, the use or the name of something."""
     word = rng.choice(entry.words)
     if entry.examples and rng.random() < 0.3:
-        ask = rng.choice((f'Use "{word}" in a sentence.', f"Show me how {word} is used."))
-        return Exchange(ask, f"{entry.examples[0]}.")
+        asks = ('Use "{}" in a sentence.', "{}: give an example.", "Show me how {} is used.")
+        return Exchange(rng.choice(asks).format(word), f"{entry.examples[0]}.")
     if rng.random() < 0.3:
-        ask = rng.choice(("Which word means this: ", "What is the word for ", "Name it: "))
-        others = f" (also {', '.join(w for w in entry.words if w != word)})"
-        return Exchange(
-            ask + entry.definition + "?", word + (others if len(entry.words) > 1 else "")
-        )
-    ask = rng.choice(
-        (f"What does {word} mean?", f"What is {word}?", f"Define {word}.", f'Explain "{word}".')
+        asks = ("Which word means this: {}?", "What is the word for {}?", "{}: name it.", "{}?")
+        others = [other for other in entry.words if other != word]
+        also = f" (also {', '.join(others)})" if others else ""
+        return Exchange(rng.choice(asks).format(entry.definition), word + also)
+    asks = (
+        "What does {} mean?",
+        "What is {}?",
+        "Define {}.",
+        'Explain "{}".',
+        "{}?",
+        "{}: meaning?",
     )
-    return Exchange(
-        ask, rng.choice(("", f"{word.capitalize()}: ", "It means: ")) + entry.definition + "."
-    )
+    opening = rng.choice(("", f"{word.capitalize()}: ", "It means: "))
+    return Exchange(rng.choice(asks).format(word), f"{opening}{entry.definition}.")
 
 
 def sums(rng: Random, _words: Vocabulary) -> Chat:
     """One to three sums; in a thinking chat the working is the thought."""
     return Chat(
-        [arithmetic.sum_question(rng) for _ in range(rng.randint(1, 3))],
+        [arithmetic.sum_question(rng) for _ in range(_exchange_count(rng))],
         _system(rng),
         thinking=rng.random() < 0.5,
     )
@@ -93,7 +99,7 @@ def story(rng: Random, words: Vocabulary) -> Chat:
 
 def about_list(rng: Random, words: Vocabulary) -> Chat:
     """Sorting, counting, spelling, first and last of a few words or numbers."""
-    exchanges = [_list_question(rng, words) for _ in range(rng.randint(1, 3))]
+    exchanges = [_list_question(rng, words) for _ in range(_exchange_count(rng))]
     return Chat(exchanges, _system(rng))
 
 
@@ -196,20 +202,15 @@ def _tool(tool: str, description: str, **types: str) -> dict[str, object]:
     return {"name": tool, "description": description, "parameters": parameters}
 
 
+def _exchange_count(rng: Random) -> int:
+    return rng.choice((1, 1, 1, 1, 2, 3))
+
+
 def _system(rng: Random) -> str:
-    return rng.choice(_SYSTEMS) if rng.random() < 0.25 else ""
+    return rng.choice(_SYSTEMS) if rng.random() < 0.15 else ""
 
 
 _CHATS: tuple[Callable[[Random, Vocabulary], Chat], ...] = (
-    sums,
-    sums,
-    story,
-    story,
-    about_list,
-    about_list,
-    python,
-    python,
-    extraction,
-    extraction,
+    *(sums, story, about_list, python, extraction) * 4,
     tool_use,
 )

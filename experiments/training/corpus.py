@@ -37,7 +37,7 @@ SEED = 20261129
 SCRIPTED = "script"
 """The package name of documents that no package holds."""
 
-HELD_OUT_SHARE = {Kind.ENGLISH: 0.025, Kind.CODE: 0.05, Kind.JSON: 0.08, Kind.CHAT: 0.08}
+HELD_OUT_SHARE = {Kind.ENGLISH: 0.025, Kind.CODE: 0.05, Kind.JSON: 0.15, Kind.CHAT: 0.2}
 HELD_OUT_LEAST_BYTES = 300_000
 HELD_OUT_MOST_BYTES = 700_000
 JSON_RECORDS = 14_000

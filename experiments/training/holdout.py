@@ -56,8 +56,8 @@ def remove_shared(
     """
     removed = dict.fromkeys(Kind, 0)
     pairs = [(document, document.byte_count) for document in held_out]
-    found = True
-    while found:
+    found = bool(pairs)
+    while found and pairs:
         shared = _shared_hashes([document for document, _ in pairs], training)
         found = False
         kept: list[tuple[Document, int]] = []

@@ -20,6 +20,7 @@ from engine.tokenizer import TOKENIZER_FILE, number_keys
 from engine.tokenizer import Tokenizer as EngineTokenizer
 from experiments.training import corpus
 from experiments.training.chat_format import DSML, FIRST_TOKENS, LAST_TOKENS, THINK, THINK_END
+from experiments.training.packages import CorpusError
 from experiments.training.sources import Kind
 
 VOCABULARY_SIZE = 6144
@@ -37,6 +38,7 @@ def train(texts: Iterable[str], vocabulary_size: int = VOCABULARY_SIZE) -> Token
     """Learn a tokenizer of exactly `vocabulary_size` entries.
 
     Ids: BOS 0, EOS 1, PAD 2; the bytes and merges; the chat, image and DSpark tokens last.
+    Raises CorpusError if the text has too few pairs for that size.
     """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
@@ -53,6 +55,11 @@ def train(texts: Iterable[str], vocabulary_size: int = VOCABULARY_SIZE) -> Token
         show_progress=False,
     )
     tokenizer.train_from_iterator(texts, trainer)
+    if tokenizer.get_vocab_size() != vocabulary_size - len(LAST_TOKENS):
+        raise CorpusError(
+            f"The text gives only {tokenizer.get_vocab_size() + len(LAST_TOKENS)} entries, "
+            f"{vocabulary_size} were asked for. Ask for fewer, or give more text."
+        )
     tokenizer.add_tokens([_added(token) for token in LAST_TOKENS])
     return tokenizer
 
