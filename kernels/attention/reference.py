@@ -32,16 +32,16 @@ def attend(queries: Tensor, parts: Sequence[KeyRows], sink: Tensor, scale: float
     flat = queries.reshape(batch, rows * heads, dim).to(wide) * scale
     keys = [part.rows.to(wide) for part in parts]
     scores = [
-        torch.bmm(flat, key.mT)
-        .view(batch, rows, heads, -1)
-        .masked_fill_(~part.visible.unsqueeze(2), -torch.inf)
+        torch.where(
+            part.visible.unsqueeze(2),
+            torch.bmm(flat, key.mT).view(batch, rows, heads, -1),
+            -torch.inf,
+        )
         for key, part in zip(keys, parts, strict=True)
     ]
     scores.append(sink.to(wide).expand(batch, rows, heads).unsqueeze(-1))
     probabilities = torch.cat(scores, -1).softmax(-1).flatten(1, 2)
-    out = torch.zeros_like(flat)
-    start = 0
-    for key in keys:
-        out.baddbmm_(probabilities[..., start : start + key.shape[1]], key)
-        start += key.shape[1]
+    sizes = [key.shape[1] for key in keys]
+    *shares, _ = probabilities.split([*sizes, 1], -1)
+    out = sum(torch.bmm(share, key) for share, key in zip(shares, keys, strict=True))
     return out.view(batch, rows, heads, dim).to(queries.dtype)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -53,6 +54,7 @@ class Rotation:
     cos: Tensor
     sin: Tensor  # minus the sine at even places, plus the sine at odd places
 
+    @cached_property
     def inverse(self) -> Rotation:
         """The rotation that undoes this one."""
         return Rotation(cos=self.cos, sin=-self.sin)

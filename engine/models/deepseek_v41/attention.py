@@ -39,7 +39,7 @@ def queries_and_keys(
 
 def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
     """Undo the rotation of [rows, heads, dim] at the query and project: [rows, width]."""
-    flat = rotate(attended, turn.inverse()).flatten(1)
+    flat = rotate(attended, turn.inverse).flatten(1)
     grouped = flat.unflatten(1, (parameters.wo_a.shape[0], -1))
     return linear(grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
 

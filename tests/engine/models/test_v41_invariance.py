@@ -1,5 +1,7 @@
 """The same tokens whatever the chunking, the batch, the drafts and the truncation mode."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -38,7 +40,7 @@ def tokens(draw, longest=40):
 def cuts(draw, length):
     inner = draw(st.sets(st.integers(1, length - 1), max_size=length - 1))
     ends = [0, *sorted(inner), length]
-    return list(zip(ends[:-1], ends[1:], strict=True))
+    return list(pairwise(ends))
 
 
 def at_once(model, sequence):

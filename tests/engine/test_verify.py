@@ -1,0 +1,142 @@
+"""The golden checkpoints, and what `verify` says of damaged ones."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from engine.errors import CheckpointError
+from engine.golden import Golden
+from engine.golden_outputs import Feeding
+from engine.verify import verify
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+WHOLE = (Feeding.AT_ONCE, Feeding.UNEVEN, Feeding.SINGLY)
+
+
+@pytest.fixture(scope="module")
+def reports():
+    torch.set_num_threads(1)  # module fixtures come before the one that does it for each test
+    return {name: verify(GOLDEN / name) for name in ("v41-a", "v41-c")}
+
+
+@pytest.fixture
+def copy(tmp_path):
+    target = tmp_path / "v41-c"
+    shutil.copytree(GOLDEN / "v41-c", target)
+    return target
+
+
+def rewrite(model_dir, change):
+    path = model_dir / "outputs.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path)
+
+
+@pytest.mark.parametrize("name", ["v41-a", "v41-c"])
+def test_the_engine_computes_what_the_golden_checkpoint_says(reports, name):
+    assert reports[name].failures == ()
+    assert reports[name].passed
+
+
+@pytest.mark.parametrize("name", ["v41-a", "v41-c"])
+def test_every_golden_key_is_compared_however_the_tokens_are_fed(reports, name):
+    golden = Golden.load(GOLDEN / name)
+    exact = {key for key in golden.tensors if key.startswith("fp32.")}
+    rounded = {key for key in golden.tensors if key.startswith("qdq.")}
+    rows = reports[name].rows
+    for feeding in WHOLE:
+        found = {r.key for r in rows if r.feeding == feeding and r.key.startswith("fp32.")}
+        assert found == exact
+    assert {r.key for r in rows if r.key.startswith("qdq.")} == rounded
+    drafted = [r for r in rows if r.feeding == Feeding.DRAFTED]
+    assert [(r.key, r.difference) for r in drafted] == [("fp32.greedy.ids", 0)]
+    assert all(r.judged for r in rows if r.key.startswith("fp32."))
+
+
+def test_logits_are_within_the_published_tolerance(reports):
+    for report in reports.values():
+        logits = [r for r in report.rows if r.key == "fp32.logits"]
+        assert [r.tolerance for r in logits] == [5e-4] * 3
+        assert max(r.difference for r in logits) <= 5e-4
+
+
+def test_rounded_logits_are_judged_only_on_the_steady_checkpoint(reports):
+    judged = {
+        name: [r.key for r in report.rows if r.judged and r.key.startswith("qdq.")]
+        for name, report in reports.items()
+    }
+    assert judged == {"v41-a": [], "v41-c": ["qdq.logits"]}
+    (row,) = [r for r in reports["v41-c"].rows if r.key == "qdq.logits"]
+    assert row.share_within is not None
+    assert row.share_within >= 0.9
+
+
+def test_a_wrong_value_fails_and_is_named(copy):
+    def change(tensors):
+        tensors["fp32.taps"][3, 5] += 0.01
+        tensors["fp32.greedy.ids"][7] += 1
+
+    rewrite(copy, change)
+    report = verify(copy)
+    assert not report.passed
+    assert {r.key for r in report.failures} == {"fp32.taps", "fp32.greedy.ids"}
+    assert {r.difference for r in report.failures if r.key == "fp32.greedy.ids"} == {1.0}
+
+
+def test_a_value_that_is_not_a_number_fails(copy):
+    rewrite(copy, lambda tensors: tensors["fp32.logits"][0].fill_(float("nan")))
+    failures = {r.key for r in verify(copy).failures}
+    assert failures == {"fp32.logits"}
+
+
+def test_a_missing_key_is_named(copy):
+    rewrite(copy, lambda tensors: tensors.pop("fp32.premix.1"))
+    with pytest.raises(CheckpointError, match=r"lacks the key fp32\.premix\.1"):
+        verify(copy)
+
+
+def test_a_misshapen_key_is_named(copy):
+    def change(tensors):
+        tensors["fp32.logits"] = tensors["fp32.logits"][:, :-1].contiguous()
+
+    rewrite(copy, change)
+    with pytest.raises(CheckpointError, match=r"fp32\.logits has the shape \[140, 127\]"):
+        verify(copy)
+
+
+@pytest.mark.parametrize("name", ["outputs.safetensors", "golden.json"])
+def test_a_checkpoint_without_golden_outputs_is_refused(copy, name):
+    (copy / name).unlink()
+    with pytest.raises(CheckpointError, match=f"there is no {name}"):
+        verify(copy)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"prompt_length": None}, "lacks the field prompt_length"),
+        ({"uneven_chunks": [1, 2]}, "add up to the 140 ids"),
+        ({"uneven_chunks": "many"}, "cannot be read"),
+        ({"decode_after_replay": 51}, "must fit in the ids"),
+        ({"replay_keep": 91}, "between 1 and prompt_length"),
+        ({"greedy_tokens": 0}, "greedy_tokens must be positive"),
+    ],
+)
+def test_lengths_that_cannot_be_are_refused(copy, changes, sentence):
+    path = copy / "golden.json"
+    document = json.loads(path.read_text()) | changes
+    path.write_text(json.dumps({k: v for k, v in document.items() if v is not None}))
+    with pytest.raises(CheckpointError, match=sentence):
+        Golden.load(copy)
+
+
+def test_outputs_cut_short_are_refused(copy):
+    path = copy / "outputs.safetensors"
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        Golden.load(copy)
