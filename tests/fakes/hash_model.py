@@ -26,6 +26,8 @@ FACTS = ModelFacts(
     can_truncate=True,
 )
 
+STAGES = 4  # window over window, so that rows far beyond one window matter
+
 _U = np.uint64
 
 
@@ -57,10 +59,20 @@ def expected_logits(tokens, decoder_start, facts=FACTS):
     pairs = [
         (tokens[2 * j] * facts.vocab_size + tokens[2 * j + 1], j) for j in range(len(tokens) // 2)
     ]
-    window = rows[max(decoder_start, len(tokens) - facts.window) :]
+    window = rows[decoder_start:]
+    for stage in range(STAGES):
+        window = [
+            _mixed(stage, window[max(0, i + 1 - facts.window) : i + 1]) for i in range(len(window))
+        ]
     back = [tokens[-1 - j] if len(tokens) > j else -1 for j in range(1, facts.ngram)]
-    parts = [_fold(1, rows), _fold(2, pairs), _fold(3, window), _lookback(back)]
+    parts = [_fold(1, rows), _fold(2, pairs), _fold(3, window[-1:]), _lookback(back)]
     return _logits(parts, facts.vocab_size)
+
+
+def _mixed(stage, rows):
+    """The row of the next window stage: what a decoder layer makes of the rows it sees."""
+    word = int(_fold(10 + stage, rows))
+    return (word & 0xFFFFF, word >> 44)
 
 
 def _lookback(back):
@@ -83,7 +95,10 @@ class HashModel:
             PagedGroup(name="all", width=2, tokens_per_row=1, row_format=plain),
             PagedGroup(name="pair", width=2, tokens_per_row=2, row_format=plain),
             RingGroup(name="tail", width=2, rows=max_backtrack + 2, row_format=plain),
-            RingGroup(name="window", width=2, rows=window, row_format=plain),
+            *(
+                RingGroup(name=f"window.{stage}", width=2, rows=window, row_format=plain)
+                for stage in range(STAGES)
+            ),
             RingGroup(name="context", width=2, rows=self.facts.max_positions, row_format=plain),
         )
 
@@ -116,18 +131,24 @@ class HashModel:
             read.put_paged(
                 "pair", position // 2, (even[0] * self.facts.vocab_size + token, position // 2)
             )
-        if is_kept:
-            read.put_ring("window", position, (token, position))
+        window = self._run_decoder(batch, r, read, (token, position)) if is_kept else ()
         if self.nan_on == token:
             return np.full(self.facts.vocab_size, np.nan)
-        floor = max(batch.decoder_start[r], position + 1 - self.facts.window)
         parts = [
             _fold(1, read.paged("all", position + 1)),
             _fold(2, read.paged("pair", (position + 1) // 2)),
-            _fold(3, read.ring("window", range(floor, position + 1))),
+            _fold(3, window),
             _lookback(batch.lookback_ids[row].tolist()),
         ]
         return _logits(parts, self.facts.vocab_size)
+
+    def _run_decoder(self, batch, r, read, row):
+        position = row[1]
+        floor = max(batch.decoder_start[r], position + 1 - self.facts.window)
+        for stage in range(STAGES):
+            read.put_ring(f"window.{stage}", position, row)
+            row = _mixed(stage, read.ring(f"window.{stage}", range(floor, position + 1)))
+        return [row]
 
     def draft(self, batch, caches):
         guesses = []
