@@ -79,8 +79,9 @@ def in_words(points: pd.DataFrame, column: str) -> pd.Series:
 
 def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.DataFrame:
     """Valid rows that reach `target` on x (None: all), best y first, with `on_front`."""
-    rows = points.assign(on_front=found.on_front)
-    rows = rows[rows["valid"] & rows[found.x.metric].notna() & rows[found.y.metric].notna()]
+    usable = points["valid"] & points[[found.x.metric, found.y.metric]].notna().all(axis=1)
+    rows = points[usable].copy()
+    rows["on_front"] = found.on_front[usable.to_numpy(bool)]
     if target is not None:
         reach = rows[found.x.metric]
         rows = rows[reach >= target if found.x.direction == "max" else reach <= target]

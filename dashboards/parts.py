@@ -63,14 +63,14 @@ def chosen_run() -> wb.RunSummary | None:
     return runs[picked]
 
 
-def live(body: Callable[[], None], summary: wb.RunSummary) -> None:
+def live(body: Callable[[], None], run_id: str) -> None:
     """Show `body`; while the run goes on, again every two seconds."""
-    if summary.state != "running":
+    if reading.reader(run_id).refresh().state != "running":
         body()
         return
 
     def again() -> None:
-        if reading.reader(summary.run_id).refresh().state != "running":
+        if reading.reader(run_id).refresh().state != "running":
             st.rerun()
         body()
 

@@ -52,7 +52,7 @@ def reader(run_id: str) -> Reader:
 
 
 def summaries() -> list[wb.RunSummary]:
-    """Every readable run, newest first, at most two seconds old."""
+    """Every readable run, newest first, at most five seconds old."""
     return _survey(store_path())[0]
 
 
@@ -66,7 +66,7 @@ def _reader(store: str, run_id: str) -> Reader:
     return Reader(store, run_id)
 
 
-@st.cache_data(show_spinner=False, ttl=2)
+@st.cache_data(show_spinner=False, ttl=5)
 def _survey(store: str) -> tuple[list[wb.RunSummary], list[str]]:
     found = wb.Store(store)
     return found.runs(), [str(error) for error in found.unreadable()]

@@ -25,7 +25,9 @@ def number(value: float | None) -> str:
     magnitude = math.floor(math.log10(abs(value)))
     if magnitude < -4:
         return f"{value:.2e}"
-    return f"{round(value, 2 - magnitude):,.{max(0, 2 - magnitude)}f}"
+    rounded = round(value, 2 - magnitude)
+    digits = 2 - math.floor(math.log10(abs(rounded)))  # 9.996 has become 10.0
+    return f"{rounded:,.{max(0, digits)}f}"
 
 
 def interval(low: float | None, high: float | None) -> str:

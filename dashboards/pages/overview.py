@@ -26,7 +26,7 @@ def main() -> None:
     if not runs:
         parts.empty_store()
         return
-    parts.live(lambda: _newest(runs[0].run_id), runs[0])
+    parts.live(lambda: _newest(runs[0].run_id), runs[0].run_id)
     parts.html(markup.section("Runs"))
     parts.html(_runs_table(runs[:MAX_RUNS]))
     if len(runs) > MAX_RUNS:

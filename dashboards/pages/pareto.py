@@ -35,7 +35,7 @@ def main() -> None:
     points = reading.reader(summary.run_id).points()
     with st.sidebar:
         view = _controls(points)
-    parts.live(lambda: _body(summary.run_id, view), summary)
+    parts.live(lambda: _body(summary.run_id, view), summary.run_id)
 
 
 def _controls(points: pd.DataFrame) -> View | None:

@@ -22,7 +22,7 @@ def main() -> None:
     if summary is None:
         parts.empty_store()
         return
-    parts.live(lambda: _body(summary.run_id), summary)
+    parts.live(lambda: _body(summary.run_id), summary.run_id)
 
 
 def _body(run_id: str) -> None:

@@ -1,0 +1,73 @@
+"""Pages under Streamlit's own test harness, on stores that never ran."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+import workbench as wb
+from tests.fakes import records
+from workbench.index import Index
+from workbench.trial_files import document
+
+APP = Path(__file__).parents[2] / "dashboards" / "app.py"
+PAGES = ("overview", "pareto", "run")
+MANY = 10_000
+
+
+@pytest.fixture(scope="session")
+def stores(tmp_path_factory):
+    """Name -> store folder; the kinds of store that every page must bear."""
+    base = tmp_path_factory.mktemp("stores")
+    (base / "empty").mkdir()
+    records.fill_store(base / "demo")
+    records.fill_store(base / "failed", records.failed_records())
+    records.fill_store(base / "hostile", records.hostile_records(), question=records.HOSTILE[0])
+    records.fill_store(base / "unicode", records.unicode_records(), question=records.UNICODE)
+    records.fill_store(base / "untouched", [], planned=24)
+    return {path.name: path for path in base.iterdir()}
+
+
+@pytest.fixture(scope="session")
+def big_store(tmp_path_factory):
+    """A store of `MANY` trials, indexed in one transaction: ten thousand fsyncs take minutes."""
+    folder = tmp_path_factory.mktemp("big")
+    trials = records.many_records(MANY)
+    with wb.Store(folder).create(records.facts(MANY)) as writer:
+        run = writer.run
+    for trial in trials:
+        (run.folder / "trials" / trial.trial_id).mkdir()
+    Index(folder).add(run.run_id, [document(trial) for trial in trials])
+    return folder
+
+
+@pytest.fixture
+def open_page(stores, monkeypatch):
+    """open_page(store name or folder, page, **query) -> the page after its first run."""
+
+    def opened(store, page, **query):
+        folder = stores.get(store, store)
+        monkeypatch.setattr(sys, "argv", ["app.py", "--store", str(folder)])
+        st.cache_data.clear()
+        app = AppTest.from_file(str(APP), default_timeout=60)
+        app.run()
+        app.query_params.update(query)
+        if page != "overview":
+            app.switch_page(f"pages/{page}.py")
+        return app.run()
+
+    return opened
+
+
+MARKUP = ("html", "markdown", "caption", "error", "warning")  # what a browser interprets
+
+
+def shown(app, kinds=(*MARKUP, "code")):
+    """Every text of the page, code blocks (which a browser shows literally) included."""
+    return "\n".join(str(_body(item)) for kind in kinds for item in app.get(kind))
+
+
+def _body(item):
+    return getattr(item.proto, "body", None) or getattr(item, "value", "")

@@ -1,0 +1,270 @@
+"""Figures: what is drawn, how it is marked, and what its title claims."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from tests.fakes import records
+from workbench import figures
+from workbench.figures_labels import Box, _candidates, free_positions
+from workbench.figures_theme import MAX_GROUPS
+from workbench.points import points_table
+from workbench.trial_files import document
+
+X = wb.Axis(metric="tok_s_user", direction="max")
+Y = wb.Axis(metric="output_tok_s_device", direction="max")
+TTFT = wb.Axis(metric="ttft_s_p50", direction="min")
+
+
+def table(trials):
+    return points_table("run", [document(trial) for trial in trials])
+
+
+@pytest.fixture(scope="module")
+def points():
+    return table(records.sweep_records())
+
+
+def drawn(points, x=X, y=Y, by=None, **look):
+    front = wb.pareto(points, x, y, by=by)
+    return figures.pareto(points, front, by=by, look=figures.Look(**look)), front
+
+
+def marks(figure):
+    """trial id -> (x, y, marker symbol, hover) of every mark that can be clicked."""
+    found = {}
+    for trace in figure.data:
+        if trace.customdata is not None:
+            symbol = trace.marker.symbol or "circle"
+            for cell, x, y, hover in zip(
+                trace.customdata, trace.x, trace.y, trace.hovertext, strict=True
+            ):
+                found[cell[0]] = (x, y, symbol, hover)
+    return found
+
+
+def test_every_measured_trial_is_a_mark_at_its_numbers(points):
+    found = marks(drawn(points)[0])
+    measured = points[points["state"].isin(["ok", "invalid"])]
+    assert set(found) == set(measured["trial_id"])
+    for row in measured.itertuples():
+        assert found[row.trial_id][:2] == (row.tok_s_user, row.output_tok_s_device)
+
+
+def test_an_invalid_trial_is_hollow_with_its_first_failed_gate_in_the_hover(points):
+    found = marks(drawn(points)[0])
+    for row in points.itertuples():
+        if row.trial_id in found:
+            _, _, symbol, hover = found[row.trial_id]
+            assert (symbol == "circle-open") == (row.state == "invalid")
+            assert ("error_rate: 2 of 16" in hover) == (row.state == "invalid")
+
+
+def test_what_cannot_be_drawn_is_counted(points):
+    text = drawn(points)[0].layout.title.text.replace("<br>", " ")
+    assert "1 failed" in text
+    assert "1 skipped" in text
+
+
+def test_the_title_names_the_best_of_each_axis_and_where_it_was(points):
+    figure, front = drawn(points)
+    best = points[points["trial_id"].isin(front.members)]
+    top = best.loc[best["output_tok_s_device"].idxmax()]
+    title = figure.layout.title.text.replace("<br>", " ")
+    assert f"{figures.number(top['output_tok_s_device'])} tok/s/device with" in title
+    assert f"{top['axis.batch_size']} in flight" in title
+    assert f"{figures.number(best['tok_s_user'].max())} tok/s/user with" in title
+
+
+def test_one_configuration_that_is_best_on_both_axes_is_said_so():
+    figure, _ = drawn(table([records.record()]))
+    assert "One configuration is best on both axes" in figure.layout.title.text.replace("<br>", " ")
+
+
+def test_no_valid_point_is_said_and_still_a_figure():
+    invalid = records.record(state=records.TrialState.INVALID)
+    figure, _ = drawn(table([invalid]))
+    assert "No valid point" in figure.layout.title.text
+    assert len(marks(figure)) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "arrow"), [(X, "→"), (TTFT, "←")], ids=["more is better", "less is better"]
+)
+def test_an_arrow_points_the_good_way_and_the_axis_has_unit_statistic_and_basis(points, x, arrow):
+    spec = figures.METRICS[x.metric]
+    title = drawn(points, x=x)[0].layout.xaxis.title.text
+    assert arrow in title
+    assert f"({spec.unit})" in title
+    assert spec.statistic in title
+    assert f"over {spec.basis}" in title
+
+
+@pytest.mark.parametrize("x", [X, TTFT], ids=["max", "min"])
+def test_the_staircase_is_the_front_of_each_group(points, x):
+    figure, front = drawn(points, x=x, by="axis.draft_length")
+    lines = [(list(trace.x), list(trace.y)) for trace in figure.data if trace.mode == "lines"]
+    expected = [tuple(part.tolist() for part in front.staircase(name)) for name in front.groups]
+    assert lines == expected
+
+
+def test_whiskers_end_at_the_interval(points):
+    for trace in drawn(points)[0].data:
+        if trace.customdata is not None:
+            rows = points.set_index("trial_id").loc[[cell[0] for cell in trace.customdata]]
+            assert np.allclose(np.add(trace.x, trace.error_x.array), rows["tok_s_user.high"])
+            assert np.allclose(
+                np.subtract(trace.y, trace.error_y.arrayminus), rows["output_tok_s_device.low"]
+            )
+
+
+def test_no_nan_reaches_the_browser(points):
+    holes = points.copy()
+    holes.loc[holes.index[:5], ["tok_s_user", "tok_s_user.low", "tok_s_user.high"]] = math.nan
+    text = json.dumps(json.loads(drawn(holes)[0].to_json()), allow_nan=False)
+    assert "NaN" not in text
+
+
+def test_a_wide_range_gets_a_log_axis_and_a_narrow_one_does_not(points):
+    wide = points.copy()
+    wide.loc[wide.index[0], "output_tok_s_device"] = 1.0
+    assert drawn(wide)[0].layout.yaxis.type == "log"
+    assert drawn(points)[0].layout.yaxis.type is None
+
+
+def test_more_groups_than_colours_are_gathered_and_counted():
+    many = table([records.record(batch_size=size) for size in range(1, 13)])
+    figure, _ = drawn(many, by="axis.batch_size")
+    names = [trace.name for trace in figure.data if trace.showlegend]
+    assert len(names) == MAX_GROUPS
+    assert names[-1] == "other (5 values)"
+    assert len(marks(figure)) == 12
+
+
+def test_the_selected_trial_gets_a_ring(points):
+    plain = len(drawn(points)[0].data)
+    assert len(drawn(points, selected=points["trial_id"].iloc[0])[0].data) == plain + 1
+
+
+def test_hostile_strings_are_escaped_wherever_a_figure_shows_them():
+    hostile = table(records.hostile_records())
+    by = "workload.name"
+    text = drawn(hostile, by=by, subtitle=records.HOSTILE[0], title=records.HOSTILE[1])[0].to_json()
+    shown = json.loads(text)
+    texts = [shown["layout"]["title"]["text"]]
+    for trace in shown["data"]:
+        texts += [*(trace.get("hovertext") or []), trace.get("name") or ""]
+    assert not any("<img" in item or "<script" in item for item in texts)
+    assert any("&lt;img" in item for item in texts)
+
+
+def test_ten_thousand_points_are_drawn_by_webgl_and_each_can_be_clicked():
+    many = table(records.many_records(10_000))
+    figure, _ = drawn(many, by="axis.draft_length")
+    kinds = {trace.type for trace in figure.data if trace.customdata is not None}
+    assert kinds == {"scattergl"}
+    assert len(marks(figure)) == 10_000
+
+
+def test_labels_keep_clear_of_marks_and_of_each_other():
+    rng = np.random.default_rng(0)
+    spots = rng.random((40, 2))
+    texts = [f"c{i} d5 k140" for i in range(40)]
+    found = free_positions(spots, texts, spots, lambda _: False)
+    low, spread = spots.min(axis=0), np.ptp(spots, axis=0)
+    pixels = (spots - low) / spread * np.array([560.0, 340.0])
+    boxes = [
+        _candidates(pixels[i], 6.2 * len(texts[i]))[side]
+        for i, side in enumerate(found)
+        if side is not None
+    ]
+    assert 5 < len(boxes) < 40
+    assert not any(box.holds(pixels) for box in boxes)
+    assert not any(one.overlaps(other) for k, one in enumerate(boxes) for other in boxes[k + 1 :])
+
+
+def test_boxes_that_only_touch_do_not_overlap():
+    left = Box(left=0, bottom=0, right=1, top=1)
+    assert not left.overlaps(Box(left=1, bottom=0, right=2, top=1))
+    assert left.overlaps(Box(left=0.5, bottom=0.5, right=2, top=2))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "—"),
+        (math.nan, "—"),
+        (math.inf, "—"),
+        (0.0, "0"),
+        (7, "7"),
+        (1234.5, "1,230"),
+        (9.996, "10.0"),
+        (0.012345, "0.0123"),
+        (1.2e-7, "1.20e-07"),
+        (-45.67, "-45.7"),
+    ],
+)
+def test_a_number_has_three_digits_and_a_missing_one_is_a_dash(value, text):
+    assert figures.number(value) == text
+
+
+def test_the_timeline_draws_each_measured_request_from_sent_to_last_token(tmp_path):
+    run = records.fill_store(tmp_path, [records.record(batch_size=4)])
+    (trial,) = run.trial_ids()
+    rows = run.requests(trial)
+    figure = figures.requests_timeline(rows, (0.5, 3.0))
+    waiting, receiving, first = figure.data
+    measured = rows[~rows["warm_up"]].sort_values("sent_s")
+    assert waiting.x[::3] == tuple(measured["sent_s"])
+    assert waiting.x[1::3] == tuple(measured["chunk_time_s"].str[0])
+    assert receiving.x[1::3] == tuple(measured["ended_s"])
+    assert tuple(first.x) == tuple(measured["chunk_time_s"].str[0])
+    assert figure.layout.shapes[0].x0 == 0.5
+    assert "4 requests; the longest wait" in figure.layout.title.text
+    assert "1 warm-up request not drawn" in figure.layout.title.text
+
+
+def test_a_timeline_of_failed_requests_shows_them_escaped(tmp_path):
+    hostile = records.with_text(records.HOSTILE[0], batch_size=8)
+    run = records.fill_store(tmp_path, [hostile])
+    figure = figures.requests_timeline(run.requests(hostile.trial_id))
+    failed = figure.data[-1]
+    assert failed.name == "failed"
+    assert "&lt;img" in failed.hovertext[0]
+    assert "<img" not in figure.to_json().replace("\\u003c", "<")
+
+
+def test_a_timeline_without_requests_says_so(tmp_path):
+    failed = records.record(state=records.TrialState.FAILED)
+    run = records.fill_store(tmp_path, [failed])
+    figure = figures.requests_timeline(run.requests(failed.trial_id))
+    assert "No measured request" in figure.layout.title.text
+
+
+def test_the_best_is_by_the_metrics_own_direction_and_only_of_valid_trials(points):
+    valid = points[points["valid"]]
+    assert figures.best(points, "output_tok_s_device").value == valid["output_tok_s_device"].max()
+    assert figures.best(points, "ttft_s_p50").value == valid["ttft_s_p50"].min()
+    assert figures.best(points, "energy_j_token").value is None
+    assert figures.best(points, "energy_j_token").reason == "no device counts energy here"
+    assert figures.best(points.iloc[:0], "tok_s_user").reason == "no valid trial"
+
+
+def test_a_configuration_marks_axes_and_what_is_not_the_default():
+    trial = records.record(draft_length=5)
+    table_of = figures.configuration_table(trial).set_index("field")
+    assert table_of.loc["draft_length", "mark"] == "axis"
+    assert table_of.loc["dtype", "mark"] == "set"
+    assert table_of.loc["dtype", "default"] == "auto"
+    assert table_of.loc["replay_mode", "mark"] == ""
+
+
+def test_a_metric_table_has_definitions_and_reasons():
+    found = figures.metric_table(records.record()).set_index("metric")
+    assert found.loc["TTFT p99", "reason"] == "n=16 < 200"
+    assert math.isnan(found.loc["TTFT p99", "value"])
+    assert "harmonic over requests" in found.loc["Interactivity", "definition"]
+    assert figures.metric_table(records.record(state=records.TrialState.FAILED)).empty

@@ -1,0 +1,137 @@
+"""Every page on every kind of store: it opens, says what is there, and acts on nothing."""
+
+import pytest
+
+import workbench as wb
+from tests.dashboards.conftest import MANY, MARKUP, PAGES, shown
+from tests.fakes import records
+
+KINDS = ("empty", "untouched", "demo", "failed", "hostile", "unicode")
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_page_opens_on_every_kind_of_store(open_page, kind, page):
+    app = open_page(kind, page)
+    assert not app.exception
+    assert not app.error
+    assert shown(app)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_an_empty_store_names_the_command_that_fills_it(open_page, page):
+    assert "workbench demo --store" in shown(open_page("empty", page))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_carries_the_labels_of_its_run(open_page, page):
+    text = shown(open_page("demo", page))
+    assert all(label in text for label in records.LABELS)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_hostile_string_stays_text(open_page, page):
+    text = shown(open_page("hostile", page), MARKUP)
+    assert "<img" not in text
+    assert "<script" not in text
+    assert "&lt;img" in text
+
+
+@pytest.mark.parametrize("kind", ["hostile", "unicode", "failed", "demo"])
+def test_every_trial_of_a_store_can_be_opened(open_page, stores, kind):
+    (summary,) = wb.Store(stores[kind]).runs()
+    points = wb.Store(stores[kind]).run(summary.run_id).points()
+    seen = points.drop_duplicates(["state", "reason"])["trial_id"]
+    for trial_id in seen:
+        app = open_page(kind, "run", run=summary.run_id, trial=trial_id)
+        text = shown(app)
+        assert not app.exception
+        assert trial_id in text
+        assert "<img" not in shown(app, MARKUP)
+        assert "<script" not in shown(app, MARKUP)
+
+
+def test_a_failed_run_says_what_failed_and_why(open_page):
+    for page in ("overview", "pareto"):
+        assert "No valid trial in 2 trials: 2 failed" in shown(open_page("failed", page))
+    assert records.REASONS[records.TrialState.FAILED] in shown(open_page("failed", "pareto"))
+
+
+def test_a_missing_number_is_a_dash_with_its_reason(open_page):
+    assert "no device counts energy here" in shown(open_page("demo", "overview"))
+
+
+def test_the_trial_of_the_address_is_beside_the_front(open_page, stores):
+    (summary,) = wb.Store(stores["demo"]).runs()
+    trial = wb.Store(stores["demo"]).run(summary.run_id).points()["trial_id"].iloc[0]
+    app = open_page("demo", "pareto", trial=trial)
+    assert trial in shown(app)
+    assert "Choose a trial" in shown(open_page("demo", "pareto"))
+
+
+def test_axes_and_filters_of_the_address_are_applied(open_page):
+    app = open_page("demo", "pareto", x="ttft_s_p50", draft_length="5")
+    assert app.selectbox(key="choose.x").value == "ttft_s_p50"
+    assert app.multiselect(key="some.draft_length").value == ["5"]
+    assert "12 trials hidden by the filters" in shown(app)
+
+
+def test_a_choice_goes_into_the_address_and_the_default_does_not(open_page):
+    app = open_page("demo", "pareto")
+    assert "y" not in app.query_params
+    app.selectbox(key="choose.y").select("output_tok_s").run()
+    assert not app.exception
+    assert app.query_params["y"] in ("output_tok_s", ["output_tok_s"])
+
+
+def test_a_target_leaves_only_trials_that_reach_it(open_page):
+    app = open_page("demo", "pareto")
+    app.number_input(key="pareto.target").set_value(100.0).run()
+    (table,) = app.dataframe
+    reached = [float(text) for text in table.value["Interactivity (tok/s/user)"]]
+    assert reached
+    assert min(reached) >= 100
+
+
+def test_an_unknown_run_or_trial_is_told_and_something_is_shown(open_page):
+    app = open_page("demo", "run", run="no-such-run")
+    assert "newest is shown" in shown(app)
+    app = open_page("demo", "run", trial="no-such-trial")
+    assert "not stored in this run" in shown(app)
+    assert not app.exception
+
+
+def test_a_run_written_by_a_newer_version_is_told_beside_the_others(open_page, tmp_path):
+    records.fill_store(tmp_path)
+    newer = records.fill_store(tmp_path, records.failed_records())
+    facts = (newer.folder / "run.json").read_text()
+    (newer.folder / "run.json").write_text(
+        facts.replace('"format_version": 1', '"format_version": 99')
+    )
+    app = open_page(tmp_path, "overview")
+    assert "A run cannot be read" in shown(app)
+    assert not app.exception
+
+
+def test_a_run_that_goes_on_shows_the_trials_stored_since(open_page, tmp_path):
+    trials = records.sweep_records()
+    store = wb.Store(tmp_path)
+    with store.create(records.facts(len(trials))) as writer:
+        writer.append(trials[0])
+        app = open_page(tmp_path, "run")
+        assert "1 of 24 trials stored" in shown(app)
+        assert "running" in shown(app)
+        for trial in trials[1:3]:
+            writer.append(trial)
+        assert "3 of 24 trials stored" in shown(app.run())
+    assert not app.exception
+
+
+def test_ten_thousand_trials_open_on_every_page(open_page, big_store):
+    app = open_page(big_store, "overview")
+    for page in ("pareto", "run"):
+        assert not app.exception
+        assert f"{MANY} of {MANY} trials" in shown(app) or f"of {MANY:,}" in shown(app)
+        app.switch_page(f"pages/{page}.py").run()
+    assert not app.exception
+    assert f"of {MANY:,} trials" in shown(app)
