@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from experiments.metrics import Measurement
+from experiments.measurement import Measurement
 from experiments.plan import GateLimits
 from experiments.records import Gate, MetricValue, RequestRecord
 

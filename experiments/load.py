@@ -22,6 +22,7 @@ from experiments.workload import WorkItem
 
 POLL_S = 0.050
 ABORT_WAIT_S = 1.0
+CLOCK_STEP_S = 1e-9  # clocks count nanoseconds: an instant this near has come
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +142,7 @@ class _PhaseRun:
         while self._stop_s is None and len(self._flights) < self._phase.max_requests:
             now_s = self._now_s()
             due_s = self._due_s()
-            if due_s is None or due_s > now_s:
+            if due_s is None or due_s > now_s + CLOCK_STEP_S:
                 return
             self._send(due_s)
 

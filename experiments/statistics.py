@@ -9,15 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from experiments.metrics import (
-    FAMILIES,
-    QUANTILES,
-    Measurement,
-    decode_s,
-    decode_tokens,
-    samples,
-    tpot_s,
-)
+from experiments.measurement import Measurement, decode_s, decode_tokens, samples, tpot_s
+from experiments.metric_specs import FAMILIES, QUANTILES
 from experiments.records import MetricValue
 
 COVERAGE = 0.95

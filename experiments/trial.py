@@ -8,7 +8,8 @@ from experiments.arrival import ClosedArrival, arrival
 from experiments.clock import Clock
 from experiments.gates import Conditions, evaluate, first_failure
 from experiments.load import LoadGenerator, Phase, PhaseResult
-from experiments.metrics import Measurement, cancelled, measure
+from experiments.measurement import Measurement, cancelled
+from experiments.metrics import measure
 from experiments.observe import Observer
 from experiments.plan import Plan
 from experiments.records import TrialRecord, TrialState

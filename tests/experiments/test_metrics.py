@@ -1,0 +1,273 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from experiments.metric_specs import METRICS, Direction
+from experiments.metrics import measure, needed_samples
+from experiments.records import TelemetrySample
+from tests.experiments.records import failed, measurement, rechunked, request
+
+
+def values(requests, **fields):
+    return {name: v.value for name, v in measure(measurement(requests, **fields)).items()}
+
+
+def test_a_record_worked_by_hand():
+    # Sent at 1; 2 tokens at 1.5, 3 at 2.1, 1 at 2.3: TTFT 0.5, E2E 1.3, TPOT 0.8 / 4.
+    found = values([request([(1.5, 2), (2.1, 3), (2.3, 1)], sent_s=1.0)], window_s=(0.0, 4.0))
+    assert found["ttft_s_mean"] == pytest.approx(0.5)
+    assert found["e2e_s_mean"] == pytest.approx(1.3)
+    assert found["tpot_s_mean"] == pytest.approx(0.2)
+    assert found["icl_s_mean"] == pytest.approx((0.6 + 0.2) / 2)
+    assert found["itl_s_mean"] == pytest.approx((3 * 0.2 + 1 * 0.2) / 4)
+    assert found["tok_s_user"] == pytest.approx(5.0)
+    assert found["output_tok_s"] == pytest.approx(6 / 4)
+    assert found["total_tok_s"] == pytest.approx(16 / 4)
+    assert found["request_s"] == pytest.approx(1 / 4)
+    assert found["concurrency_mean"] == pytest.approx(1.3 / 4)
+    assert found["concurrency_peak"] == 1
+    assert found["tokens_per_chunk"] == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("size", [1, 3, 8, 24])
+def test_rechunking_changes_no_token_metric(size):
+    one, other = (
+        values([request(rechunked(0.1, 0.01, 24, s))], window_s=(0.0, 1.0)) for s in (1, size)
+    )
+    for name in ("ttft_s_mean", "tpot_s_mean", "itl_s_mean", "itl_s_p50", "e2e_s_mean"):
+        assert one[name] == pytest.approx(other[name]), name
+    for name in ("output_tok_s", "tok_s_user", "total_tok_s", "output_tokens"):
+        assert one[name] == pytest.approx(other[name]), name
+
+
+def test_token_gaps_add_up_to_the_decode_time():
+    # sgl-project/sglang 12064: three tokens a chunk, a gap each third.
+    record = request([(0.5, 1), (0.8, 3), (1.1, 3)])
+    found = measure(measurement([record]))
+    assert found["itl_s_mean"].n == 6
+    assert found["itl_s_mean"].value * 6 == pytest.approx(0.6)
+
+
+def test_first_chunk_gives_no_gap_sample():
+    # vllm-project/vllm 7242
+    found = measure(measurement([request([(5.0, 1), (5.1, 1)])]))
+    assert found["icl_s_mean"].n == 1
+    assert found["icl_s_mean"].value == pytest.approx(0.1)
+
+
+def test_one_stall_shows_in_the_tail_of_chunk_gaps():
+    # vllm-project/guidellm 1145: the mean of a request hides it.
+    times = np.cumsum([0.01] * 500 + [2.0] * 8 + [0.01] * 90)
+    found = values([request([(float(t), 1) for t in times])], window_s=(0.0, 100.0))
+    assert found["icl_s_p99"] > 1.9
+    assert found["icl_s_p50"] == pytest.approx(0.01)
+
+
+def test_tokens_of_the_first_chunk_do_not_speed_up_the_user():
+    # ai-dynamo/aiperf 1279: divisor 8, not 15.
+    found = values([request([(1.0, 8), (1.8, 8)])])
+    assert found["tpot_s_mean"] == pytest.approx(0.1)
+
+
+def test_an_output_in_one_chunk_has_no_tpot():
+    found = measure(measurement([request([(1.0, 16)])]))
+    for name in ("tpot_s_mean", "tok_s_user", "itl_s_mean", "icl_s_p50"):
+        assert found[name].value is None
+        assert "one chunk" in found[name].reason
+    assert found["ttft_s_mean"].value == 1.0
+
+
+def test_no_time_between_chunks_is_missing_and_not_infinitely_fast():
+    found = measure(measurement([request([(1.0, 1), (1.0, 4)])]))
+    assert found["tok_s_user"].value is None
+    assert "no time passed" in found["tok_s_user"].reason
+
+
+def test_interactivity_is_harmonic_over_requests():
+    slow, fast = request([(0.0, 1), (4.0, 4)]), request([(0.0, 1), (1.0, 4)], index=1)
+    assert values([slow, fast])["tok_s_user"] == pytest.approx(8 / 5)  # not the mean of 1 and 4
+
+
+def test_throughput_counts_chunks_inside_the_window_only():
+    straddling = request([(0.5, 3), (1.5, 5), (2.5, 7)])
+    found = values([straddling], window_s=(1.0, 2.0))
+    assert found["output_tok_s"] == pytest.approx(5.0)
+    assert found["request_s"] == 0.0  # it ended outside
+    assert found["output_tok_s_device"] == pytest.approx(5.0)
+
+
+def test_throughput_per_device_divides_by_what_is_allocated():
+    record = request([(1.0, 1), (2.0, 79)])
+    assert values([record], devices=8)["output_tok_s_device"] == pytest.approx(1.0)
+    unknown = measure(measurement([record], devices=None))["output_tok_s_device"]
+    assert unknown.value is None
+    assert "devices" in unknown.reason
+
+
+def test_quantiles_wait_for_enough_samples():
+    assert [needed_samples(p) for p in (0.5, 0.9, 0.99)] == [4, 20, 200]
+    records = [request([(1.0 + i, 1)], index=i) for i in range(40)]
+    found = measure(measurement(records, window_s=(0.0, 100.0)))
+    assert found["ttft_s_p90"].value is not None
+    assert found["ttft_s_p99"].value is None
+    assert found["ttft_s_p99"].reason == "n=40 < 200"
+    assert found["ttft_s_p99"].n == 40
+
+
+def test_failures_stand_at_infinity_in_adjusted_quantiles():
+    # ai-dynamo/aiperf 688, 825: no NaN from interpolating towards infinity.
+    good = [request([(1.0, 1)], index=i) for i in range(19)]
+    found = measure(measurement([*good, failed(index=19)]))
+    assert found["e2e_s_p90_adj"].value == pytest.approx(1.0)
+    worse = measure(measurement([*good[:17], *(failed(index=i) for i in range(17, 20))]))
+    assert worse["e2e_s_p90_adj"].value is None
+    assert "infinite" in worse["e2e_s_p90_adj"].reason
+
+
+def test_nothing_succeeded_gives_reasons_and_no_zero_latency():
+    found = measure(measurement([failed(index=i) for i in range(3)]))
+    for name, spec in METRICS.items():
+        if spec.unit in ("s", "tok/s", "tok/s/user", "tok/s/device", "req/s") and name not in (
+            "duration_s",
+            "achieved_request_s",
+        ):
+            assert found[name].value is None, name
+            assert found[name].reason, name
+    assert found["error_rate"].value == 1.0
+    assert found["failed_requests"].value == 3
+
+
+def test_nothing_sent_and_an_empty_window_do_not_divide_by_zero():
+    for window in ((0.0, 0.0), (0.0, 1.0)):
+        found = measure(measurement([], window_s=window))
+        assert found["output_tok_s"].value is None
+        assert found["error_rate"].value is None
+    found = measure(measurement([request([(1.0, 1)])], window_s=(1.0, 1.0)))
+    assert found["output_tok_s"].reason == "the window is empty"
+
+
+def test_warm_up_is_part_of_no_metric():
+    warm = request([(0.5, 100)], warm_up=True, index=1)
+    record = request([(1.0, 1), (2.0, 1)])
+    assert values([warm, record]) == values([record])
+
+
+def test_cancelled_requests_are_neither_failures_nor_successes():
+    gone = request([(1.0, 1)], finish_reason="abort", index=1)
+    found = values([request([(1.0, 1), (2.0, 1)]), gone])
+    assert (found["completed_requests"], found["failed_requests"]) == (1, 0)
+    assert found["cancelled_requests"] == 1
+
+
+def test_acceptance_is_weighted_by_steps_and_counts_the_bonus_token():
+    one = request(
+        [(1.0, 1), (2.0, 9)],
+        proposed_tokens=15,
+        accepted_tokens=6,
+        verify_steps=3,
+        proposed_by_position=(3, 3, 3, 3, 3),
+        accepted_by_position=(3, 2, 1),
+    )
+    other = request(
+        [(1.0, 1), (2.0, 2)],
+        index=1,
+        proposed_tokens=5,
+        verify_steps=1,
+        proposed_by_position=(1, 1, 1, 1, 1),
+    )
+    found = values([one, other])
+    assert found["acceptance_length"] == pytest.approx((6 + 4) / 4)
+    assert found["acceptance_rate"] == pytest.approx(6 / 20)
+    assert found["verify_efficiency"] == pytest.approx((6 + 4) / (20 + 4))
+    assert [found[f"acceptance_p{i}"] for i in range(1, 6)] == [0.75, 0.5, 0.25, 0.0, 0.0]
+
+
+def test_without_drafts_acceptance_is_missing_and_not_zero():
+    found = measure(measurement([request([(1.0, 1), (2.0, 1)])]))
+    assert found["acceptance_length"].value is None
+    assert found["acceptance_length"].reason == "no draft was verified"
+    assert found["acceptance_p1"].value is None
+
+
+def test_littles_law_is_one_for_a_full_closed_loop():
+    records = [
+        request([(s + 0.5, 1), (s + 1.0, 1)], sent_s=s, index=10 * slot + i)
+        for slot in range(4)
+        for i, s in enumerate(range(10))
+    ]
+    found = values(records)
+    assert found["littles_law"] == pytest.approx(1.0)
+    assert found["concurrency_mean"] == pytest.approx(4.0)
+    assert found["concurrency_peak"] == 4  # a slot handed on at one instant is one request
+
+
+def test_latency_from_schedule_keeps_the_wait_in_the_clients_queue():
+    # vllm-project/vllm 54101
+    late = request([(3.0, 1), (4.0, 1)], sent_s=2.5, intended_s=0.0)
+    found = values([late])
+    assert found["ttft_s_mean"] == pytest.approx(0.5)
+    assert found["ttft_sched_s_mean"] == pytest.approx(3.0)
+    assert found["e2e_sched_s_mean"] == pytest.approx(4.0)
+
+
+def test_energy_is_the_growth_of_all_counters_per_token():
+    telemetry = tuple(
+        TelemetrySample(time_s=t, device_index=d, device_energy_j=100.0 * d + 10 * t)
+        for t in (0.0, 5.0, 10.0)
+        for d in (0, 1)
+    )
+    record = request([(1.0, 1), (2.0, 99)])
+    found = values([record], telemetry=telemetry, devices=2)
+    assert found["energy_j_token"] == pytest.approx(2 * 100 / 100)
+    reset = (*telemetry[:2], TelemetrySample(time_s=9, device_index=0, device_energy_j=-5.0))
+    missing = measure(measurement([record], telemetry=reset, devices=2))["energy_j_token"]
+    assert missing.value is None
+    none = measure(measurement([record]))["energy_j_token"]
+    assert none.value is None
+    assert "no energy counter" in none.reason
+
+
+def test_every_metric_says_what_it_means():
+    for name, spec in METRICS.items():
+        assert spec.name == name
+        assert spec.label
+        assert spec.definition
+        assert isinstance(spec.direction, Direction)
+    assert len({spec.label for spec in METRICS.values()}) == len(METRICS)
+    assert list(measure(measurement([]))) == list(METRICS)
+
+
+times = st.floats(min_value=0.0, max_value=50.0, allow_nan=False)
+
+
+@st.composite
+def any_requests(draw):
+    made = []
+    for index in range(draw(st.integers(0, 30))):
+        sent = draw(times)
+        gaps = draw(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 8)), max_size=6))
+        at, chunks = sent, []
+        for gap, tokens in gaps:
+            at += gap
+            chunks.append((at, tokens))
+        reason = draw(st.sampled_from(["length", "stop", "abort", "error", None]))
+        error = "broken" if reason == "error" else None
+        made.append(request(chunks, sent_s=sent, index=index, finish_reason=reason, error=error))
+    return made
+
+
+@given(any_requests(), st.tuples(times, times).map(sorted))
+def test_metrics_are_finite_or_missing_with_a_reason_and_quantiles_rise(requests, window):
+    found = measure(measurement(requests, window_s=tuple(window)))
+    for name, metric in found.items():
+        assert (metric.value is None) == (metric.reason is not None), name
+        assert metric.value is None or math.isfinite(metric.value), name
+    for family in ("ttft_s", "tpot_s", "itl_s", "icl_s", "e2e_s"):
+        ladder = [found[f"{family}_{q}"].value for q in ("p50", "p90", "p99")]
+        shown = [value for value in ladder if value is not None]
+        assert shown == sorted(shown)
+    issued = found["completed_requests"].value + found["failed_requests"].value
+    assert issued + found["cancelled_requests"].value == len(requests)

@@ -1,0 +1,233 @@
+from pathlib import Path
+
+import pytest
+
+from engine.errors import ConfigError
+from experiments.clock import VirtualClock
+from experiments.errors import PlanError, WorkloadError
+from experiments.plan import load_plan
+from experiments.space import axis_names, engine_starts
+from experiments.sweep import planned
+from experiments.targets.factory import target_factory
+
+PLANS = Path(__file__).parents[2] / "experiments" / "plans"
+SYNTHETIC = {"name": "s", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 4}
+
+
+def document(**fields):
+    return {"name": "test", "target": "simulated", "workloads": [SYNTHETIC], **fields}
+
+
+def points(code_version="v1", **fields):
+    plan = load_plan(document(**fields))
+    return planned(plan, target_factory(plan, VirtualClock()), code_version=code_version)
+
+
+def axes_of(trials):
+    return [trial.point.axes for trial in trials]
+
+
+def test_product_and_zip_make_the_points_they_say():
+    # ai-dynamo/aiperf 874
+    blocks = [
+        {"product": {"batch_size": [1, 2], "draft_length": [0, 5]}},
+        {"zip": {"prompt_tokens": [8, 16], "output_tokens": [4, 2]}},
+    ]
+    trials = points(axes=blocks, order="as_written")
+    assert len(trials) == 8
+    assert axes_of(trials)[0] == {
+        "batch_size": 1,
+        "draft_length": 0,
+        "prompt_tokens": 8,
+        "output_tokens": 4,
+    }
+    lengths = {(a["prompt_tokens"], a["output_tokens"]) for a in axes_of(trials)}
+    assert lengths == {(8, 4), (16, 2)}
+
+
+def test_a_point_holds_the_whole_configuration_and_workload():
+    trial = points(axes=[{"product": {"batch_size": [3]}}], engine={"draft_length": 2})[0]
+    assert trial.point.engine["draft_length"] == 2
+    assert trial.point.engine["replay_mode"] == "compact"
+    assert trial.point.workload["batch_size"] == 3
+    assert trial.point.workload["load"] == "closed"
+    assert trial.point.workload["content"] == "random ids"
+    assert trial.batch_size == 3
+
+
+def test_where_keeps_what_meets_it():
+    trials = points(
+        axes=[{"product": {"replay_keep_tokens": [100, 140, 256], "batch_size": [1, 64]}}],
+        where=["replay_keep_tokens >= window + max_backtrack + 6", "batch_size <= draft_block"],
+    )
+    assert {a["replay_keep_tokens"] for a in axes_of(trials)} == {140, 256}
+    assert {a["batch_size"] for a in axes_of(trials)} == {1}
+
+
+def test_blocks_start_each_engine_once_and_the_seed_orders_them():
+    blocks = [{"product": {"batch_size": [1, 2, 4, 8], "draft_length": [0, 1, 5]}}]
+    trials = points(axes=blocks, repeats=2)
+    assert len(trials) == 24
+    assert engine_starts(trials) == 3
+    written = points(axes=blocks, repeats=2, order="as_written")
+    assert {t.trial_id for t in trials} == {t.trial_id for t in written}
+    assert [t.trial_id for t in trials] != [t.trial_id for t in written]
+    assert points(axes=blocks, repeats=2)[0].trial_id == trials[0].trial_id
+
+
+def test_several_workloads_are_an_axis():
+    two = [SYNTHETIC, {**SYNTHETIC, "name": "t", "prompt_tokens": 9}]
+    assert {a["workload"] for a in axes_of(points(workloads=two))} == {"s", "t"}
+    zipped = points(workloads=two, axes=[{"zip": {"workload": ["t", "s"], "batch_size": [1, 2]}}])
+    assert {(a["workload"], a["batch_size"]) for a in axes_of(zipped)} == {("t", 1), ("s", 2)}
+
+
+def test_a_cap_on_trials_is_a_cap():
+    # ai-dynamo/aiperf 1326
+    assert len(points(axes=[{"product": {"batch_size": [1, 2, 3]}}], max_trials=2)) == 2
+    assert len(points(axes=[{"product": {"batch_size": [1, 2, 3]}}], max_trials=20)) == 3
+
+
+def test_trial_ids_follow_the_content_and_nothing_else():
+    first = points()[0].trial_id
+    assert len(first) == 16
+    assert points(name="renamed", question="why?", gates={"error_rate": 0.5})[0].trial_id == first
+    assert points(code_version="v2")[0].trial_id != first
+    assert points(seed=1)[0].trial_id != first
+    assert points(protocol={"name": "quick", "measured_s": 3.0})[0].trial_id != first
+    assert points(engine={"draft_length": 1})[0].trial_id != first
+    assert points(load={"kind": "closed", "batch_size": 2})[0].trial_id != first
+    other = {**SYNTHETIC, "output_tokens": 5}
+    assert points(workloads=[other])[0].trial_id != first
+
+
+def test_a_moved_workload_file_keeps_the_trial_ids(tmp_path):
+    ids = []
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "t.jsonl"
+        path.write_text('{"timestamp": 0, "input_length": 9, "output_length": 2}\n')
+        ids.append(points(workloads=[{"name": "t", "kind": "trace", "path": str(path)}])[0])
+    assert ids[0].trial_id == ids[1].trial_id
+
+
+def test_trials_on_one_engine_share_no_content_and_engines_are_asked_the_same():
+    blocks = [{"product": {"batch_size": [1, 2], "draft_length": [0, 5]}}]
+    by_axes = {tuple(t.point.axes.values()): t.salt for t in points(axes=blocks)}
+    trials = points(axes=blocks, repeats=2)
+    salts = {(t.point.axes["batch_size"], t.repeat): t.salt for t in trials}
+    assert len(set(salts.values())) == 4
+    assert by_axes[(1, 0)] == by_axes[(1, 5)]
+
+
+def test_a_plan_reads_back_from_its_own_document():
+    plan = load_plan(document(protocol="standard", load={"kind": "poisson", "rate": 2.0}))
+    assert load_plan(plan.document()) == plan
+    moved = plan.with_engine(model="elsewhere")
+    assert moved.engine == {"model": "elsewhere"}
+    assert plan.engine == {}
+
+
+def test_every_engine_field_is_an_axis_by_name():
+    names = axis_names(load_plan(document()))
+    assert {"draft_length", "replay_keep_tokens", "data_parallel_size", "batch_size"} <= names
+
+
+def test_the_published_plans_can_be_read():
+    plans = sorted(PLANS.glob("*.yaml"))
+    assert [path.name for path in plans] == ["demo.yaml"]
+    for path in plans:
+        assert load_plan(path).name == path.stem
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"axes": [{"product": {"batchsize": [1]}}]}, "axes: batchsize.*Did you mean batch_size"),
+        ({"axes": [{"product": {"draft_len": [1]}}]}, "Did you mean draft_length"),
+        ({"axes": [{"product": {"tp": [1, 2]}}]}, "axes: tp.*tensor parallelism yet"),
+        ({"axes": [{"product": {"verify_policy": ["x"]}}]}, "confidence-scheduled"),
+        ({"engine": {"ep": 2}}, "engine: ep.*expert parallelism yet"),
+        ({"engine": {"draft_lenght": 2}}, "Did you mean draft_length"),
+        ({"engine": {"draft_length": 2}, "axes": [{"product": {"draft_length": [0]}}]}, "both"),
+        ({"axes": [{"product": {"batch_size": []}}]}, "has no value"),
+        ({"axes": [{"product": {"batch_size": [1, 1]}}]}, "twice"),
+        ({"axes": [{"product": {}}]}, "names no axis"),
+        ({"axes": [{}]}, "exactly one of product and zip"),
+        ({"axes": [{"zip": {"batch_size": [1, 2], "draft_length": [0]}}]}, "lists of one length"),
+        ({"axes": [{"zip": {"batch_size": [1, 1]}}]}, "there twice"),
+        ({"axes": [{"product": {"seed": [0]}}, {"zip": {"seed": [1]}}]}, "two blocks"),
+        ({"axes": [{"product": {"batch_size": ["1"]}}]}, "axes: batch_size.*got '1'"),
+        ({"axes": [{"product": {"batch_size": [0]}}]}, "axes: batch_size"),
+        ({"axes": [{"product": {"scale": [1.0]}}]}, "axes: scale: is no axis"),
+        ({"axes": [{"product": {"workload": ["z"]}}]}, "names the workload 'z'"),
+        ({"axes": {"batch_size": [1]}}, "axes"),
+        ({"where": "batch_size > 5"}, "no point is left of 1"),
+        ({"where": ["batch_size > 1", "batch_size < 1"]}, "no point is left"),
+        ({"where": "open('x')"}, "where"),
+        ({"workloads": []}, "workloads"),
+        ({"workloads": [SYNTHETIC, SYNTHETIC]}, "one name"),
+        ({"workloads": [{"name": "s"}]}, "workloads.0"),
+        ({"workloads": [{**SYNTHETIC, "kind": "dance"}]}, "workloads.0"),
+        ({"workloads": [{**SYNTHETIC, "promt_tokens": 1}]}, "Did you mean prompt_tokens"),
+        ({"workloads": [{**SYNTHETIC, "prompt_tokens": "8"}]}, "prompt_tokens.*'8'"),
+        ({"protocol": "quik"}, "none of quick, standard"),
+        ({"protocol": {"name": "quick", "mesured_s": 1}}, "Did you mean measured_s"),
+        ({"repeats": 0}, "repeats"),
+        ({"repeets": 2}, "Did you mean repeats"),
+        ({"name": ""}, "name"),
+        ({"name": "../../etc"}, "name"),
+        ({"load": {"kind": "closed", "rate": 1.0}}, "rate"),
+        ({"load": {"kind": "trace"}}, "no arrival times"),
+        ({"simulation": {"ttft": 1}}, "Did you mean ttft_s"),
+        ({"simulation": {"ttft_s": "fast"}}, "not a number"),
+        ({"simulation": {"ttft_s": 1.0}, "target": "in_process"}, "target: simulated"),
+    ],
+)
+def test_a_bad_plan_is_refused_with_the_field_and_a_remedy(fields, said):
+    with pytest.raises((PlanError, WorkloadError), match=said) as caught:
+        points(**fields)
+    assert caught.value.exit_code == 2
+    assert caught.value.where
+
+
+@pytest.mark.parametrize(
+    ("engine", "said"),
+    [
+        ({"draft_length": 9}, "draft_length.*Use 0 to 5"),
+        ({"replay_keep_tokens": 100}, "Use at least 134"),
+        ({"draft_length": "five"}, "draft_length"),
+        ({"replay_mode": "compcat"}, "replay_mode"),
+    ],
+)
+def test_the_engine_refuses_a_configuration_before_anything_runs(engine, said):
+    with pytest.raises(ConfigError, match=said):
+        points(engine=engine)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty"),
+        ("name: a\nname: b\n", "'name' is given twice"),
+        ("a: [1\n", "is not YAML"),
+        ("- 1\n- 2\n", "is not a mapping"),
+        ("{[1, 2]: 3}", "is not YAML"),
+        ("name: x\n", "workloads.*is missing"),
+        ("a: !!python/object/apply:os.system ['true']", "is not YAML"),
+    ],
+)
+def test_a_bad_file_is_refused_by_its_name(tmp_path, text, said):
+    path = tmp_path / "plan.yaml"
+    path.write_text(text)
+    with pytest.raises(PlanError, match=said):
+        load_plan(path)
+
+
+def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
+    with pytest.raises(PlanError, match="no such plan"):
+        load_plan(tmp_path / "none.yaml")
+    path = tmp_path / "plan.yaml"
+    path.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(PlanError, match="cannot be read"):
+        load_plan(path)

@@ -1,0 +1,182 @@
+"""What the load generator and the metrics report must equal what the simulation was told."""
+
+from itertools import pairwise
+
+import pytest
+
+from engine.request import Request, RequestId, SamplingParams
+from experiments.clock import VirtualClock
+from experiments.errors import TargetError
+from experiments.observe import NoObserver
+from experiments.plan import load_plan
+from experiments.records import TrialState
+from experiments.sweep import run
+from experiments.targets.factory import target_factory
+from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+
+WORKLOAD = {"name": "s", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 25}
+
+
+def records(clock=None, **fields):
+    document = {"name": "t", "target": "simulated", "workloads": [WORKLOAD], **fields}
+    plan = load_plan(document)
+    clock = clock or VirtualClock()
+    return list(run(plan, target_factory(plan, clock), clock=clock, observer=NoObserver()))
+
+
+def measured(record):
+    return {name: metric.value for name, metric in record.metrics.items()}
+
+
+@pytest.mark.parametrize("tokens_per_chunk", [1, 3, 8])
+def test_times_are_the_simulated_ones_however_tokens_are_bundled(tokens_per_chunk):
+    simulation = {"ttft_s": 0.05, "tpot_s": 0.01, "tokens_per_chunk": tokens_per_chunk}
+    (record,) = records(simulation=simulation, load={"kind": "closed", "batch_size": 2})
+    found = measured(record)
+    assert record.state is TrialState.OK
+    assert found["ttft_s_mean"] == pytest.approx(0.05, abs=1e-3)
+    assert found["tpot_s_mean"] == pytest.approx(0.01, abs=1e-5)
+    assert found["itl_s_p50"] == pytest.approx(0.01, abs=1e-5)
+    assert found["e2e_s_mean"] == pytest.approx(0.05 + 24 * 0.01, abs=1e-3)
+    assert found["tok_s_user"] == pytest.approx(100, rel=1e-3)
+    assert found["concurrency_mean"] == pytest.approx(2, rel=0.01)
+    assert found["output_tok_s"] == pytest.approx(2 * 25 / 0.29, rel=0.05)
+
+
+def test_a_stall_shows_in_the_gaps_between_chunks():
+    simulation = {"stall_s": 2.0, "tokens_per_chunk": 1}
+    (record,) = records(
+        simulation=simulation, protocol={"name": "quick", "measured_s": 20.0, "limit_s": 40.0}
+    )
+    longest = max(
+        later.time_s - earlier.time_s
+        for r in record.requests
+        for earlier, later in zip(r.chunks, r.chunks[1:], strict=False)
+    )
+    assert longest == pytest.approx(2.005, abs=1e-3)
+
+
+def test_drafts_give_the_acceptance_that_was_simulated():
+    simulation = {"accepted_drafts": 2, "tpot_s": 0.03}
+    (record,) = records(simulation=simulation, engine={"draft_length": 5})
+    found = measured(record)
+    assert found["acceptance_length"] == pytest.approx(3.0)
+    assert [found[f"acceptance_p{i}"] for i in range(1, 6)] == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert found["acceptance_rate"] == pytest.approx(0.4)
+    assert found["tpot_s_mean"] == pytest.approx(0.01, abs=1e-5)
+
+
+def test_warm_up_is_recorded_apart_and_asks_for_other_content():
+    # LMCache/LMBenchmark 35
+    (record,) = records(load={"kind": "closed", "batch_size": 3})
+    warm = [r for r in record.requests if r.warm_up]
+    assert len(warm) == 3
+    assert all(r.output_tokens <= 4 for r in warm)
+    assert all(r.request_id.startswith("warm-up") for r in warm)
+    assert len({r.request_id for r in record.requests}) == len(record.requests)
+
+
+def test_never_more_than_batch_size_in_flight():
+    # kubernetes-sigs/inference-perf 319
+    (record,) = records(load={"kind": "closed", "batch_size": 7})
+    assert measured(record)["concurrency_peak"] == 7
+
+
+def test_constant_rate_is_kept_whatever_the_engine_does():
+    # vllm-project/vllm 21104: relative sleeps lost 9 % of the rate.
+    load = {"kind": "constant", "rate": 200.0}
+    (record,) = records(load=load, simulation={"ttft_s": 1.0})
+    sent = [r for r in record.requests if not r.warm_up]
+    assert measured(record)["achieved_request_s"] == pytest.approx(200, rel=0.01)
+    assert max(r.sent_s - r.intended_s for r in sent) < 1e-3
+    assert record.metrics["concurrency_mean"].value > 100
+
+
+def test_poisson_arrivals_have_the_rate_and_the_spread_of_poisson():
+    load = {"kind": "poisson", "rate": 300.0}
+    (record,) = records(load=load, protocol={"name": "quick", "measured_s": 9.0})
+    times = [r.intended_s for r in record.requests if not r.warm_up]
+    gaps = [b - a for a, b in pairwise(times)]
+    mean = sum(gaps) / len(gaps)
+    variance = sum((g - mean) ** 2 for g in gaps) / len(gaps)
+    assert mean == pytest.approx(1 / 300, rel=0.1)
+    assert variance**0.5 == pytest.approx(mean, rel=0.15)
+
+
+def test_a_trace_is_played_at_its_own_times():
+    workload = {"name": "t", "kind": "trace", "path": "sample:azure", "max_rows": 40}
+    load = {"kind": "trace", "time_scale": 2.0}
+    (record,) = records(workloads=[workload], load=load)
+    sent = [r for r in record.requests if not r.warm_up]
+    assert sent[1].intended_s - sent[0].intended_s == pytest.approx(0.026, abs=1e-6)
+
+
+def test_lost_requests_make_the_trial_invalid():
+    (record,) = records(
+        simulation={"lose_every": 5},
+        load={"kind": "closed", "batch_size": 2},
+        protocol={"name": "quick", "limit_s": 3.0, "drain_s": 1.0},
+    )
+    assert record.state is TrialState.INVALID
+    assert record.reason.startswith("accounting")
+
+
+def test_failing_requests_make_the_trial_invalid_and_all_failing_fail_it():
+    (some,) = records(simulation={"fail_every": 4})
+    assert some.state is TrialState.INVALID
+    assert some.reason.startswith("error_rate")
+    (every,) = records(simulation={"fail_every": 1})
+    assert every.state is TrialState.FAILED
+    assert "simulated failure" in every.reason
+
+
+def test_outputs_cut_short_make_the_trial_invalid():
+    (record,) = records(simulation={"stop_early_every": 2})
+    assert record.state is TrialState.INVALID
+    assert record.reason.startswith("output_length")
+
+
+def test_what_does_not_end_in_the_drain_time_is_cancelled_and_counted():
+    protocol = {
+        "name": "quick",
+        "measured_s": 0.1,
+        "limit_s": 0.1,
+        "drain_s": 0.2,
+        "warm_up_per_slot": 0,
+    }
+    (record,) = records(simulation={"tpot_s": 0.1}, protocol=protocol)
+    assert record.state is TrialState.FAILED
+    assert "cancelled" in record.reason
+    assert measured(record)["cancelled_requests"] == 1
+
+
+def test_labels_say_what_a_number_is_worth():
+    (record,) = records(simulation={"random_weights": True})
+    assert record.labels == (
+        "indicative",
+        "random weights: acceptance is meaningless",
+        "simulated",
+    )
+    (record,) = records(protocol={"name": "standard", "repeats": 1})
+    assert record.labels == ("simulated",)
+    (record,) = records(protocol={"name": "standard", "repeats": 1, "measured_s": 1.0})
+    assert "indicative" in record.labels
+
+
+def test_replicas_take_turns_and_devices_are_what_was_allocated():
+    (record,) = records(engine={"data_parallel_size": 2}, load={"kind": "closed", "batch_size": 4})
+    assert {r.replica for r in record.requests} == {0, 1}
+    found = measured(record)
+    assert found["output_tok_s_device"] == pytest.approx(found["output_tok_s"] / 2)
+
+
+def test_a_simulation_repeats_itself_exactly():
+    assert records(clock=VirtualClock()) == records(clock=VirtualClock())
+
+
+def test_a_target_that_is_not_open_takes_no_request():
+    target = SimulatedTarget(SimulatedProfile(), VirtualClock())
+    request = Request(request_id=RequestId("a"), prompt_token_ids=(2,), sampling=SamplingParams())
+    with pytest.raises(TargetError, match="not open"):
+        target.submit(request)
+    target.close()

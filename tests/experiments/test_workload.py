@@ -1,0 +1,220 @@
+import pytest
+from pydantic import TypeAdapter
+
+from experiments.errors import WorkloadError
+from experiments.targets.base import TargetFacts
+from experiments.traces import read_trace
+from experiments.workload import WorkloadSpec, prepare, resolved_source
+
+FACTS = TargetFacts(
+    model="m",
+    fingerprint="f",
+    vocab_size=512,
+    eos_token_id=1,
+    reserved_token_ids=(0, 1),
+    window=32,
+    draft_block=5,
+    can_truncate=True,
+    max_positions=2048,
+    devices=1,
+    accelerator="cpu",
+    random_weights=True,
+)
+
+
+def workload(base_dir=None, encode=lambda text: list(text.encode()), **fields):
+    spec = TypeAdapter(WorkloadSpec).validate_python({"name": "w", **fields})
+    return prepare(resolved_source(spec, base_dir), FACTS, encode)
+
+
+def written(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def items(source, count, salt="s"):
+    return [source.item(index, salt) for index in range(count)]
+
+
+def test_the_same_seed_gives_the_same_prompts_and_another_gives_others():
+    # vllm-project/vllm 9080, 10753
+    source = workload(kind="synthetic", prompt_tokens=20, output_tokens=3)
+    assert items(source, 50) == items(source, 50)
+    prompts = {item.prompt_token_ids for salt in "ab" for item in items(source, 50, salt)}
+    assert len(prompts) == 100
+    assert len({item.seed for salt in "ab" for item in items(source, 50, salt)}) == 100
+
+
+def test_prompts_have_the_length_asked_for_and_no_reserved_id():
+    # sgl-project/sglang 15732: 92 % of random prompts had a wrong length.
+    for item in items(workload(kind="synthetic", prompt_tokens=200, output_tokens=3), 20):
+        assert len(item.prompt_token_ids) == 200
+        assert item.output_tokens == 3
+        assert min(item.prompt_token_ids) >= 2
+        assert max(item.prompt_token_ids) < 512
+
+
+def test_lengths_spread_within_bounds_and_do_not_depend_on_the_salt():
+    source = workload(kind="synthetic", prompt_tokens=100, output_tokens=10, spread=0.5)
+    lengths = [len(item.prompt_token_ids) for item in items(source, 200)]
+    assert 50 <= min(lengths) < 60
+    assert 140 < max(lengths) <= 150
+    assert lengths == [len(item.prompt_token_ids) for item in items(source, 200, "other")]
+
+
+def test_the_azure_sample_keeps_its_shape_under_one_factor():
+    source = workload(kind="trace", path="sample:azure")
+    said = source.description()
+    assert said["rows"] == 300
+    assert said["scale_used"] == pytest.approx((2048 - 2) / 7448)
+    assert not said["shared_prefixes"]
+    first = source.item(0, "s")
+    assert len(first.prompt_token_ids) == round(4808 * said["scale_used"])
+    assert first.output_tokens == round(10 * said["scale_used"])
+    for item in items(source, 300):
+        assert len(item.prompt_token_ids) + item.output_tokens <= 2048
+    assert source.item(1, "s").arrival_s == pytest.approx(0.052, abs=1e-6)
+
+
+def test_equal_hash_ids_are_equal_blocks_at_equal_places():
+    source = workload(kind="trace", path="sample:mooncake", scale=0.016)
+    first, second = source.item(0, "s"), source.item(1, "s")
+    block = round(512 * 0.016)  # both rows begin with hash id 0, then part
+    assert first.prompt_token_ids[:block] == second.prompt_token_ids[:block]
+    assert first.prompt_token_ids[block:] != second.prompt_token_ids[block:]
+    other = source.item(0, "t")
+    assert other.prompt_token_ids[:block] != first.prompt_token_ids[:block]
+    lap = source.item(120, "s")
+    assert len(lap.prompt_token_ids) == len(first.prompt_token_ids)
+    assert lap.prompt_token_ids != first.prompt_token_ids
+    assert lap.arrival_s is None
+
+
+def test_a_shared_prefix_has_the_scaled_length_of_its_blocks(tmp_path):
+    rows = (
+        '{"timestamp": 0, "input_length": 2048, "output_length": 8, "hash_ids": [7, 8, 9, 1]}\n'
+        '{"timestamp": 5, "input_length": 2000, "output_length": 8, "hash_ids": [7, 8, 9, 2]}\n'
+    )
+    path = written(tmp_path, "t.jsonl", rows)
+    source = workload(kind="trace", path=path, scale=0.1)
+    one, two = (item.prompt_token_ids for item in items(source, 2))
+    shared = next(i for i, (a, b) in enumerate(zip(one, two, strict=False)) if a != b)
+    assert 154 <= shared <= 156  # three blocks of 51.2; a chance match may add one
+
+
+def test_two_files_are_dealt_out_in_turn_each_with_its_factor():
+    source = workload(kind="trace", path=["sample:azure", "sample:mooncake"])
+    assert source.description()["rows"] == 240
+    assert "," in source.description()["scale_used"]
+    assert len(set(source.factors)) == 2
+    assert source.factors[0] == source.factors[2]
+
+
+def test_minimum_lengths_hold_and_the_longest_row_still_fits():
+    source = workload(
+        kind="trace", path="sample:mooncake", min_prompt_tokens=16, min_output_tokens=8
+    )
+    for item in items(source, 120):
+        assert len(item.prompt_token_ids) >= 16
+        assert item.output_tokens >= 8
+        assert len(item.prompt_token_ids) + item.output_tokens <= 2048
+
+
+def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
+    # The form of NVIDIA/srt-slurm tests/fixtures.
+    path = written(
+        tmp_path,
+        "turns.jsonl",
+        '{"session_id":"a","input_length":1200,"output_length":50,"hash_ids":[0,1,2],'
+        '"timestamp":100.0,"group_id":0}\n'
+        '{"session_id":"a","input_length":512,"output_length":30,"hash_ids":[3],"delay":100.0}\n',
+    )
+    first, later = read_trace(tmp_path / "turns.jsonl")
+    assert (first.arrival_s, first.delay_s, first.session) == (0.0, None, "a")
+    assert (later.arrival_s, later.delay_s) == (None, 0.1)
+    assert workload(kind="trace", path=path).item(1, "s").session == "a"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.csv", "", "has no rows"),
+        ("t.csv", "TIMESTAMP,ContextTokens,GeneratedTokens\n", "no rows"),
+        ("t.csv", "TIMESTAMP,Context\n1,2\n", "t.csv:1.*has the columns"),
+        ("t.csv", "{h}2023-11-16 18:17:03.9,48\n", "t.csv:2.*2 columns"),
+        ("t.csv", "{h}2023-11-16 18:17:03.9,48,x\n", "t.csv:2.*GeneratedTokens is 'x'"),
+        ("t.csv", "{h}2023-11-16 18:17:03.9,48,0\n", "at least one token"),
+        ("t.csv", "{h}2023-11-16 18:17:03.9,48,-3\n", "at least one token"),
+        ("t.csv", "{h}yesterday,48,3\n", "t.csv:2.*TIMESTAMP"),
+        ("t.jsonl", "{{}}\n", "t.jsonl:1.*input_length is None"),
+        ("t.jsonl", '{{"input_length": 9, "output_length": 2}}\n{{"in\n', "t.jsonl:2.*not JSON"),
+        ("t.jsonl", "[1]\n", "t.jsonl:1.*not a JSON object"),
+        ("t.jsonl", '{{"input_length": 9.5, "output_length": 2}}\n', "9.5, not a whole number"),
+        ("t.jsonl", '{{"input_length": true, "output_length": 2}}\n', "True, not a whole"),
+        (
+            "t.jsonl",
+            '{{"input_length": 9, "output_length": 2, "hash_ids": [1, 2]}}\n',
+            "more than one a block",
+        ),
+        (
+            "t.jsonl",
+            '{{"input_length": 9, "output_length": 2, "hash_ids": "1"}}\n',
+            "not a list of whole numbers",
+        ),
+        (
+            "t.jsonl",
+            '{{"input_length": 9, "output_length": 2, "timestamp": NaN}}\n',
+            "not a number of milliseconds",
+        ),
+    ],
+)
+def test_a_damaged_trace_is_named_by_file_and_line(tmp_path, name, text, said):
+    header = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    path = written(tmp_path, name, text.format(h=header))
+    with pytest.raises(WorkloadError, match=said):
+        workload(kind="trace", path=path)
+
+
+def test_a_missing_file_an_unknown_sample_and_bytes_are_refused(tmp_path):
+    with pytest.raises(WorkloadError, match="no such file"):
+        workload(kind="trace", path=str(tmp_path / "none"))
+    with pytest.raises(WorkloadError, match="Did you mean azure"):
+        workload(kind="trace", path="sample:azur")
+    (tmp_path / "b").write_bytes(b"\xff\xfe")
+    with pytest.raises(WorkloadError, match="not UTF-8"):
+        workload(kind="text", path=str(tmp_path / "b"))
+
+
+def test_what_does_not_fit_the_context_is_refused_with_the_remedy():
+    with pytest.raises(WorkloadError, match="2050 tokens and the context holds 2048"):
+        workload(kind="synthetic", prompt_tokens=2000, output_tokens=50)
+    with pytest.raises(WorkloadError, match="Lower scale, or use auto"):
+        workload(kind="trace", path="sample:azure", scale=1.0)
+    with pytest.raises(WorkloadError, match="not above 0"):
+        workload(kind="trace", path="sample:azure", scale=0.0)
+
+
+def test_text_is_cut_into_prompts_and_the_salt_moves_the_start(tmp_path):
+    path = written(tmp_path, "book.txt", "".join(chr(97 + i % 26) for i in range(105)))
+    source = workload(kind="text", path=path, prompt_tokens=10, output_tokens=4)
+    prompts = [item.prompt_token_ids for item in items(source, 10)]
+    assert {len(prompt) for prompt in prompts} == {10}
+    assert len(set(prompts)) == 10
+    starts = {source.item(0, str(salt)).prompt_token_ids for salt in range(40)}
+    assert len(starts) > 3
+    assert source.description()["content"] == "text"
+    assert not source.spec.exact_output_length  # the text decides where it ends
+
+
+def test_jsonl_prompts_are_kept_whole_in_any_script(tmp_path):
+    path = written(tmp_path, "p.jsonl", '{"prompt": "吞吐量"}\n\n{"prompt": "Größe"}\n')
+    source = workload(kind="text", path=path, output_tokens=4)
+    found = {bytes(item.prompt_token_ids).decode() for item in items(source, 2)}
+    assert found == {"吞吐量", "Größe"}
+    with pytest.raises(WorkloadError, match=r"p2\.jsonl:1.*no text field `prompt`"):
+        workload(kind="text", path=written(tmp_path, "p2.jsonl", '{"text": "x"}\n'))
+    with pytest.raises(WorkloadError, match="has no prompt"):
+        workload(kind="text", path=written(tmp_path, "p3.jsonl", '{"prompt": ""}\n'))
+    with pytest.raises(WorkloadError, match="Set or lower prompt_tokens"):
+        workload(kind="text", path=written(tmp_path, "long.txt", "x" * 3000))
