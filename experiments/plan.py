@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 from experiments.border import Border, explain
 from experiments.errors import PlanError
 from experiments.records import AxisValue
-from experiments.workload import WorkloadSpec, resolved_source
+from experiments.workload_specs import WorkloadSpec, resolved_source
 
 
 class Protocol(Border):

@@ -7,46 +7,24 @@ import json
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeVar
 
-from pydantic import BaseModel, ValidationError
-
-from engine.config import describe_fields
 from experiments.arrival import arrival
-from experiments.border import nearest
+from experiments.axes import (
+    WORKLOAD_AXIS,
+    check_names,
+    combinations,
+    engine_names,
+    fields_of,
+    picked_workload,
+    with_field,
+)
 from experiments.constraint import Constraint
 from experiments.errors import PlanError
 from experiments.plan import ClosedLoad, Load, Plan, TraceLoad
 from experiments.records import AxisValue, Point, TrialId
 from experiments.targets.base import Target, TargetFacts
-from experiments.workload import Workload, WorkloadSpec, digest, prepare
-
-Model = TypeVar("Model", bound=BaseModel)
-
-MAX_POINTS = 100_000
-WORKLOAD_AXIS = "workload"
-
-ROADMAP = {
-    "tp": "tensor parallelism",
-    "tensor_parallel_size": "tensor parallelism",
-    "ep": "expert parallelism",
-    "expert_parallel_size": "expert parallelism",
-    "cp": "context parallelism",
-    "context_parallel_size": "context parallelism",
-    "pp": "pipeline parallelism",
-    "pipeline_parallel_size": "pipeline parallelism",
-    "attention_dp": "data-parallel attention",
-    "eplb": "expert load balancing",
-    "verify_policy": "confidence-scheduled verification",
-    "verify_confidence": "confidence-scheduled verification",
-    "draft_varlen": "drafts of varying length",
-    "batch_invariant": "batch-invariant kernels",
-    "cuda_graph": "captured graphs",
-    "prefix_cache": "the prefix cache",
-    "disaggregation": "disaggregated prefill and decode",
-    "overlap_schedule": "overlapped scheduling",
-}
-"""Axes that will exist: refused by name, so that no sweep believes it varied them."""
+from experiments.workload import Workload, digest, prepare
+from experiments.workload_specs import WorkloadSpec
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,20 +84,6 @@ def engine_starts(trials: list[PlannedTrial]) -> int:
     return sum(1 for _ in itertools.groupby(trials, key=lambda trial: trial.engine_key))
 
 
-def axis_names(plan: Plan) -> set[str]:
-    """Every name that an axis of this plan may have."""
-    return {
-        WORKLOAD_AXIS,
-        *(f.name for f in describe_fields()),
-        *_fields(plan.load),
-        *(name for spec in plan.workloads for name in _fields(spec)),
-    }
-
-
-def _fields(model: BaseModel) -> set[str]:
-    return set(type(model).model_fields) - {"kind", "name"}
-
-
 class _Expander:
     """The way from axes to trials; reads every workload and checkpoint once."""
 
@@ -127,16 +91,15 @@ class _Expander:
         self._plan = plan
         self._target = target
         self._code_version = code_version
-        self._engine_names = {f.name for f in describe_fields()}
+        self._engine_names = engine_names()
         self._constraints = [Constraint(text) for text in plan.where]
         self._facts: dict[str, TargetFacts] = {}
         self._workloads: dict[str, Workload] = {}
 
     def cells(self) -> list[_Cell]:
         """The combinations that meet `where`."""
-        self._check_names()
-        combinations = _combinations(self._plan)
-        cells = [self._cell(axes) for axes in combinations]
+        check_names(self._plan)
+        cells = [self._cell(axes) for axes in combinations(self._plan)]
         kept = [cell for cell in cells if self._meets(cell)]
         if not kept:
             raise PlanError(
@@ -181,29 +144,9 @@ class _Expander:
             )
         )
 
-    def _check_names(self) -> None:
-        known = axis_names(self._plan)
-        _check_fixed_fields(self._plan, self._engine_names)
-        seen: set[str] = set()
-        for block in self._plan.axes:
-            for name in block.axes:
-                if name not in known:
-                    _refuse_axis(name, known)
-                if name in seen:
-                    raise PlanError(
-                        "is given by two blocks", where=f"axes: {name}", remedy="Keep one."
-                    )
-                if name in self._plan.engine:
-                    raise PlanError(
-                        "is both fixed under engine and an axis",
-                        where=f"axes: {name}",
-                        remedy="Keep one of the two.",
-                    )
-                seen.add(name)
-
     def _cell(self, axes: dict[str, AxisValue]) -> _Cell:
         plan = self._plan
-        spec = _picked(plan, axes)
+        spec = picked_workload(plan, axes)
         load = plan.load
         engine = dict(plan.engine)
         for name, value in axes.items():
@@ -211,10 +154,10 @@ class _Expander:
                 continue
             if name in self._engine_names:
                 engine[name] = value
-            elif name in _fields(load):
-                load = _with_field(load, name, value)
+            elif name in fields_of(load):
+                load = with_field(load, name, value)
             else:
-                spec = _with_field(spec, name, value)
+                spec = with_field(spec, name, value)
         return _Cell(axes=axes, engine=engine, spec=spec, load=load)
 
     def _meets(self, cell: _Cell) -> bool:
@@ -249,96 +192,6 @@ class _Expander:
                 spec, facts, lambda text: self._target.encode(settings, text)
             )
         return self._workloads[key]
-
-
-def _combinations(plan: Plan) -> list[dict[str, AxisValue]]:
-    """Axis values of every combination; several workloads are an axis of their own."""
-    blocks = [_rows(block.product, block.zip) for block in plan.axes]
-    named = {name for block in plan.axes for name in block.axes}
-    if WORKLOAD_AXIS not in named and len(plan.workloads) > 1:
-        blocks.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
-    total = 1
-    for block in blocks:
-        total *= len(block)
-    if total > MAX_POINTS:
-        raise PlanError(
-            f"has {total} points, more than {MAX_POINTS}",
-            where="axes",
-            remedy="Sweep fewer values.",
-        )
-    merged = [
-        {name: value for part in parts for name, value in part.items()}
-        for parts in itertools.product(*blocks)
-    ]
-    return merged or [{}]
-
-
-def _rows(
-    product: dict[str, list[AxisValue]] | None, zipped: dict[str, list[AxisValue]] | None
-) -> list[dict[str, AxisValue]]:
-    lists = product if product is not None else (zipped or {})
-    tuples = (
-        itertools.product(*lists.values())
-        if product is not None
-        else zip(*lists.values(), strict=True)
-    )
-    return [dict(zip(lists, values, strict=True)) for values in tuples]
-
-
-def _picked(plan: Plan, axes: Mapping[str, AxisValue]) -> WorkloadSpec:
-    by_name = {spec.name: spec for spec in plan.workloads}
-    wanted = axes.get(WORKLOAD_AXIS, plan.workloads[0].name)
-    if wanted not in by_name:
-        raise PlanError(
-            f"names the workload {wanted!r}, which the plan does not have",
-            where=f"axes: {WORKLOAD_AXIS}",
-            remedy=nearest(str(wanted), by_name),
-        )
-    return by_name[str(wanted)]
-
-
-def _with_field(model: Model, name: str, value: AxisValue) -> Model:
-    label = getattr(model, "name", None) or getattr(model, "kind", "")
-    if name not in _fields(model):
-        raise PlanError(
-            f"is no field of {label!r}",
-            where=f"axes: {name}",
-            remedy=f"Its fields are {', '.join(sorted(_fields(model)))}.",
-        )
-    try:
-        return type(model).model_validate({**model.model_dump(), name: value})
-    except ValidationError as error:
-        message = error.errors()[0]["msg"]
-        raise PlanError(
-            f"{message[0].lower()}{message[1:]}, got {value!r}", where=f"axes: {name}"
-        ) from error
-
-
-def _check_fixed_fields(plan: Plan, known: set[str]) -> None:
-    for name in plan.engine:
-        if name in known:
-            continue
-        if name in ROADMAP:
-            _refuse_roadmap(name, "engine")
-        raise PlanError(
-            "is no field of the engine configuration",
-            where=f"engine: {name}",
-            remedy=nearest(name, known),
-        )
-
-
-def _refuse_axis(name: str, known: set[str]) -> NoReturn:
-    if name in ROADMAP:
-        _refuse_roadmap(name, "axes")
-    raise PlanError("is no axis", where=f"axes: {name}", remedy=nearest(name, known))
-
-
-def _refuse_roadmap(name: str, place: str) -> NoReturn:
-    raise PlanError(
-        f"this engine does not have {ROADMAP[name]} yet",
-        where=f"{place}: {name}",
-        remedy="Take it out of the plan.",
-    )
 
 
 def _flat(spec: WorkloadSpec) -> dict[str, AxisValue]:

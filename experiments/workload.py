@@ -8,68 +8,21 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
 
 import numpy as np
-from pydantic import Field
 
-from experiments.border import Border, nearest
 from experiments.errors import WorkloadError
 from experiments.records import AxisValue
 from experiments.targets.base import TargetFacts
 from experiments.traces import BLOCK_TOKENS, TraceRow, json_rows, read_text, read_trace
-
-SAMPLES = {
-    "azure": "azure_code_2023_head300.csv",
-    "mooncake": "mooncake_conversation_head120.jsonl",
-}
-_SAMPLE = "sample:"
-
-
-class _Spec(Border):
-    name: str = Field(min_length=1)
-    exact_output_length: bool = True
-    """Go on past the end-of-sequence token, so that every request yields what it asked for."""
-    temperature: float = Field(default=0.0, ge=0)
-
-
-class SyntheticSpec(_Spec):
-    """Random token ids; lengths are uniform within `spread` (0.5: half to one and a half)."""
-
-    kind: Literal["synthetic"]
-    prompt_tokens: int = Field(default=64, ge=1)
-    output_tokens: int = Field(default=16, ge=1)
-    spread: float = Field(default=0.0, ge=0, lt=1)
-
-
-class TraceSpec(_Spec):
-    """Lengths, arrival times and shared prefixes of real traces; the content is random ids.
-
-    Several files are dealt out in turn. Both lengths of every row are multiplied by one factor
-    a file: `auto` is the largest, at most 1, with which its longest row fits the context.
-    """
-
-    kind: Literal["trace"]
-    path: str | list[str]
-    scale: Literal["auto"] | float = "auto"
-    min_prompt_tokens: int = Field(default=1, ge=1)
-    min_output_tokens: int = Field(default=1, ge=1)
-    max_rows: int | None = Field(default=None, ge=1)
-
-
-class TextSpec(_Spec):
-    """Prompts from a UTF-8 file (cut into `prompt_tokens`) or a JSONL with the field `prompt`."""
-
-    kind: Literal["text"]
-    path: str
-    prompt_tokens: int | None = Field(default=None, ge=1)  # None: whole prompts, JSONL only
-    output_tokens: int = Field(default=32, ge=1)
-    exact_output_length: bool = False
-
-
-WorkloadSpec = Annotated[SyntheticSpec | TraceSpec | TextSpec, Field(discriminator="kind")]
+from experiments.workload_specs import (
+    SyntheticSpec,
+    TextSpec,
+    TraceSpec,
+    WorkloadSpec,
+    opened,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,33 +37,6 @@ class WorkItem:
     arrival_s: float | None = None  # on the trace's clock; None: whenever a slot is free
     delay_s: float | None = None
     session: str | None = None
-
-
-def resolved_source(spec: WorkloadSpec, base_dir: Path | None) -> WorkloadSpec:
-    """The same workload with absolute paths. WorkloadError for an unknown sample name."""
-    if isinstance(spec, SyntheticSpec):
-        return spec
-    if isinstance(spec.path, str):
-        return spec.model_copy(update={"path": _located(spec.path, base_dir)})
-    return spec.model_copy(update={"path": [_located(one, base_dir) for one in spec.path]})
-
-
-def _located(path: str, base_dir: Path | None) -> str:
-    if not path.startswith(_SAMPLE):
-        return str(((base_dir or Path.cwd()) / Path(path).expanduser()).resolve())
-    name = path.removeprefix(_SAMPLE)
-    if name not in SAMPLES:
-        raise WorkloadError(
-            f"there is no sample {name!r}", where="workloads.path", remedy=nearest(name, SAMPLES)
-        )
-    return path
-
-
-def _opened(path: str) -> Path:
-    """A sample keeps its name in the plan, so that a stored plan reads back on any machine."""
-    if path.startswith(_SAMPLE):
-        return Path(str(files("experiments") / "samples" / SAMPLES[path.removeprefix(_SAMPLE)]))
-    return Path(path)
 
 
 def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Callable[[str], list[int]]) -> Workload:
@@ -276,7 +202,7 @@ def _prepare_trace(spec: TraceSpec, facts: TargetFacts) -> TraceWorkload:
         raise WorkloadError("names no file", where=f"workload {spec.name}: path")
     dealt: list[list[tuple[TraceRow, float]]] = []
     for path in paths:
-        rows = read_trace(_opened(path))[: spec.max_rows]
+        rows = read_trace(opened(path))[: spec.max_rows]
         factor = _factor(spec, rows, facts)
         dealt.append([(row, factor) for row in rows])
     shortest = min(len(rows) for rows in dealt)
@@ -309,7 +235,7 @@ def _factor(spec: TraceSpec, rows: Sequence[TraceRow], facts: TargetFacts) -> fl
 def _prepare_text(
     spec: TextSpec, facts: TargetFacts, encode: Callable[[str], list[int]]
 ) -> TextWorkload:
-    path = _opened(spec.path)
+    path = opened(spec.path)
     text = read_text(path)
     prompts = (
         [encode(prompt) for prompt in _jsonl_prompts(path, text)]

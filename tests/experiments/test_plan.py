@@ -3,10 +3,11 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError
+from experiments.axes import axis_names
 from experiments.clock import VirtualClock
 from experiments.errors import PlanError, WorkloadError
 from experiments.plan import load_plan
-from experiments.space import axis_names, engine_starts
+from experiments.space import engine_starts
 from experiments.sweep import planned
 from experiments.targets.factory import target_factory
 

@@ -4,7 +4,8 @@ from pydantic import TypeAdapter
 from experiments.errors import WorkloadError
 from experiments.targets.base import TargetFacts
 from experiments.traces import read_trace
-from experiments.workload import WorkloadSpec, prepare, resolved_source
+from experiments.workload import prepare
+from experiments.workload_specs import WorkloadSpec, resolved_source
 
 FACTS = TargetFacts(
     model="m",

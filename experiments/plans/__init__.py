@@ -1,0 +1,1 @@
+"""The sweeps that are published with the bench, as YAML."""

@@ -1,0 +1,1 @@
+"""First rows of public request traces; SOURCES.md names them and their licences."""
