@@ -7,6 +7,7 @@ output goes back to all (`post`) while a nearly doubly stochastic matrix mixes t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import torch
@@ -57,17 +58,35 @@ def sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
     Each normalisation divides by the sum plus `eps`.
     """
     n = logits.shape[-1]
-    flat = (logits.softmax(-1) + eps).flatten(1)
-    # A product with zeros and ones gives every element the sum of its column, or of its row:
-    # a third of the operations of a reduction, and this loop is most of a small model's step.
-    eye, ones = torch.eye(n, dtype=flat.dtype, device=flat.device), flat.new_ones(n, n)
-    columns, rows = torch.kron(ones, eye), torch.kron(eye, ones)  # [n * n, n * n]
-    floor = flat.new_full((n * n,), eps)
-    flat.div_(torch.addmm(floor, flat, columns))
+    matrix = (logits.softmax(-1) + eps).flatten(1)
+    matrix = torch.cat((matrix, matrix.new_ones(len(matrix), 1)), 1)  # the one stays one
+    columns, rows = _sums(n, eps, matrix.dtype, matrix.device)
+    sums = torch.empty_like(matrix)
+    matrix.div_(torch.mm(matrix, columns, out=sums))
     for _ in range(iterations - 1):
-        flat.div_(torch.addmm(floor, flat, rows))
-        flat.div_(torch.addmm(floor, flat, columns))
-    return flat.view_as(logits)
+        matrix.div_(torch.mm(matrix, rows, out=sums))
+        matrix.div_(torch.mm(matrix, columns, out=sums))
+    return matrix[:, :-1].unflatten(1, (n, n))
+
+
+@lru_cache(maxsize=16)
+def _sums(n: int, eps: float, dtype: torch.dtype, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Matrices of a product that gives each element the sum of its column, or row, plus `eps`.
+
+    They act on a flat n by n matrix followed by a one: [n * n + 1, n * n + 1]. A product is one
+    operation where a reduction with `eps` is three, and this loop is half of a small model's
+    step.
+    """
+    eye = torch.eye(n, dtype=dtype, device=device)
+    ones = torch.ones_like(eye)
+    found = []
+    for sums in (torch.kron(ones, eye), torch.kron(eye, ones)):
+        full = torch.zeros(n * n + 1, n * n + 1, dtype=dtype, device=device)
+        full[:-1, :-1] = sums
+        full[-1, :-1] = eps
+        full[-1, -1] = 1
+        found.append(full)
+    return found[0], found[1]
 
 
 def collapse(streams: Tensor, pre: Tensor) -> Tensor:
