@@ -18,10 +18,10 @@ from experiments.workload_specs import WorkloadSpec, resolved_source
 class Protocol(Border):
     """How long and how often a point is measured. Seconds; counts are per slot in flight.
 
-    A trial stops sending when `measured_s` have passed and `measured_per_slot` requests a slot
-    are complete, at the latest after `limit_s` or `max_requests`; then it drains for at most
-    `drain_s`. `quick` bounds the time and is stamped indicative; `standard` follows the rule
-    60 s and 10 requests a slot.
+    A trial stops sending when `measured_s` have passed, and `measured_per_slot` requests a slot
+    and `measured_requests` in all (a median needs 4) are complete; at the latest after `limit_s`
+    or `max_requests`. Then it drains for at most `drain_s`. `quick` bounds the time and is
+    stamped indicative; `standard` follows the rule 60 s and 10 requests a slot.
     """
 
     name: Literal["quick", "standard"] = "quick"
@@ -29,6 +29,7 @@ class Protocol(Border):
     warm_up_output_tokens: int | None = Field(default=4, ge=1)  # None: as the workload asks
     measured_s: float = Field(default=2.0, ge=0)
     measured_per_slot: int = Field(default=1, ge=1)
+    measured_requests: int = Field(default=4, ge=1)
     limit_s: float = Field(default=10.0, gt=0)
     max_requests: int = Field(default=10_000, ge=1)
     drain_s: float = Field(default=20.0, gt=0)
@@ -49,6 +50,7 @@ PROTOCOLS = {
         warm_up_output_tokens=None,
         measured_s=60.0,
         measured_per_slot=10,
+        measured_requests=200,
         limit_s=600.0,
         max_requests=1_000_000,
         drain_s=300.0,

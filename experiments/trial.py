@@ -112,7 +112,9 @@ def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
         ),
         max_requests=protocol.max_requests,
         measured_s=protocol.measured_s,
-        min_completed=protocol.measured_per_slot * (planned.batch_size or 1),
+        min_completed=max(
+            protocol.measured_requests, protocol.measured_per_slot * (planned.batch_size or 1)
+        ),
         limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         exact_output_length=planned.workload.spec.exact_output_length,

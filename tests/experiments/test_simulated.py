@@ -180,3 +180,12 @@ def test_a_target_that_is_not_open_takes_no_request():
     with pytest.raises(TargetError, match="not open"):
         target.submit(request)
     target.close()
+
+
+def test_a_trial_goes_on_until_it_has_its_requests_or_reaches_its_limit():
+    protocol = {"name": "quick", "measured_s": 0.1, "measured_requests": 12, "limit_s": 60.0}
+    (record,) = records(protocol=protocol, simulation={"ttft_s": 1.0})
+    assert measured(record)["completed_requests"] == 12
+    (cut,) = records(protocol={**protocol, "limit_s": 3.0}, simulation={"ttft_s": 1.0})
+    assert measured(cut)["completed_requests"] < 5
+    assert measured(cut)["duration_s"] == pytest.approx(3.0, abs=0.1)
