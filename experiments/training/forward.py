@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 class Operations:
     """The heavy functions, plain or compiled."""
 
+    mix: Callable[..., layers.Mixes] = layers.mix
     project: Callable[..., Projected] = layers.project
-    finish: Callable[..., layers.Finished] = layers.finish
+    add_attention: Callable[..., Tensor] = layers.add_attention
+    add_experts: Callable[..., tuple[Tensor, Tensor]] = layers.add_experts
     gated_memory: Callable[..., Tensor] = layers.gated_memory
     window_only: Callable[..., attention.Attended] = attention.window_only
     dense: Callable[..., attention.Attended] = attention.dense
@@ -43,7 +45,8 @@ class Operations:
     @classmethod
     def compiled(cls) -> Operations:
         """Fused by torch.compile, shapes fixed; selections break ties as they like."""
-        names = ("project", "finish", "gated_memory", "window_only", "dense", "sparse")
+        names = ("mix", "project", "add_attention", "add_experts", "gated_memory",
+                 "window_only", "dense", "sparse")  # fmt: skip
         fused = {name: torch.compile(getattr(cls, name), dynamic=False) for name in names}
         return cls(**fused, top=selection.fast_top)
 
@@ -173,11 +176,16 @@ class _Run:
             self.table, f"layers.{plan.layer}.", self.config.num_experts_per_tok
         )
         turn = self.turns.reach if plan.ratio else self.turns.window
-        projected = self.do.project(self.streams, self.pre, weights.attention, turn, self.config)
-        attended = self._attend(plan, projected, weights.attention.sink, turn)
-        self.streams, self.pre, load = self.do.finish(
-            attended.flatten(0, 1), self.streams, projected.mixes, weights, turn, self.config
+        before, ffn = weights.attention, weights.ffn
+        mixes = self.do.mix(self.streams, before.mixer, self.config)
+        projected = self.do.project(self.streams, self.pre, before, turn, self.config)
+        attended = self._attend(plan, projected, before.sink, turn).flatten(0, 1)
+        self.streams = self.do.add_attention(attended, self.streams, mixes, before, turn.inverse)
+        after = self.do.mix(self.streams, ffn.mixer, self.config)
+        self.streams, load = self.do.add_experts(
+            self.streams, mixes.pre, after, weights, self.config
         )
+        self.pre = after.pre
         self.loads.append(load)
 
     def passed(self) -> Passed:
@@ -231,9 +239,7 @@ class _Run:
             )
         assert self.owner is not None
         latent = projected.latent.unflatten(0, self.shape)
-        index = selection.index_of(
-            x, latent, self.table, f"{prefix}indexer.", turn, self.config
-        )
+        index = selection.index_of(x, latent, self.table, f"{prefix}indexer.", turn, self.config)
         index = index._replace(queries=self._rounded(index.queries, FP4_GROUP32))
         selected = self._select(plan, index, self.owner) if self.sparse else None
         self.source = _Source(index=index, owner=self.owner, selected=selected)

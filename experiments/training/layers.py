@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from engine.models.deepseek_v41.config import DeepseekV41Config
 
+_SINKHORN_TRACED = 4  # iterations that the gradient sees
+
 
 class Mixer(NamedTuple):
     """Hyper-connection parameters of one sublayer, float32."""
@@ -84,12 +86,9 @@ class Projected(NamedTuple):
     latent: Tensor  # [T, q_lora] query latent, which the indexer reads too
     queries: Tensor  # [T, H, d]
     rows: Tensor  # [T, d] keys that are also values
-    mixes: Mixes
 
 
-def layer_weights(
-    table: Mapping[str, Tensor], prefix: str, experts_per_token: int
-) -> LayerWeights:
+def layer_weights(table: Mapping[str, Tensor], prefix: str, experts_per_token: int) -> LayerWeights:
     """Pick the weights of the layer `layers.3.` or `mtp.1.` from `stacks.views`."""
     return LayerWeights(
         _attention_weights(table, prefix), _feed_forward_weights(table, prefix), experts_per_token
@@ -139,10 +138,20 @@ def mix(streams: Tensor, mixer: Mixer, config: DeepseekV41Config) -> Mixes:
 
 
 def _sinkhorn(logits: Tensor, iterations: int, eps: float) -> Tensor:
-    matrix = logits.softmax(-1) + eps
-    matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
-    for _ in range(iterations - 1):
+    """As kernels.hyper_connection; the gradient passes through the last iterations only.
+
+    By then row and column factors hardly move, and the graph to compile stays small.
+    """
+    start = logits.softmax(-1) + eps
+    early = max(0, iterations - _SINKHORN_TRACED)
+    matrix = start.detach()
+    for _ in range(early):
+        matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
         matrix = matrix / (matrix.sum(-1, keepdim=True) + eps)
+    matrix = start * (matrix / start.detach())
+    for step in range(early, iterations):
+        if step > early:
+            matrix = matrix / (matrix.sum(-1, keepdim=True) + eps)
         matrix = matrix / (matrix.sum(-2, keepdim=True) + eps)
     return matrix
 
@@ -163,47 +172,36 @@ def project(
 ) -> Projected:
     """Everything of attention up to rotated queries and rows; `turn` has T rows."""
     eps = config.rms_norm_eps
-    mixes = mix(streams, w.mixer, config)
     x = rms_norm(collapse(streams, pre), w.norm, eps).to(w.wq_a.dtype)
     latent = rms_norm(x @ w.wq_a.T, w.q_norm, eps)
     queries = (latent @ w.wq_b.T).unflatten(-1, (-1, config.head_dim))
     rows = rms_norm(x @ w.wkv.T, w.kv_norm, eps)
-    return Projected(x, latent, rotate(queries, turn), rotate(rows, turn), mixes)
+    return Projected(x, latent, rotate(queries, turn), rotate(rows, turn))
 
 
-def attention_output(attended: Tensor, w: AttentionWeights, turn: Rotation, groups: int) -> Tensor:
-    """Un-rotate [T, H, d] at the query positions and project through the groups: [T, D]."""
-    flat = rotate(attended, turn.inverse()).flatten(1).unflatten(-1, (groups, -1))
-    parts = w.wo_a.unflatten(0, (groups, -1))
+def add_attention(
+    attended: Tensor, streams: Tensor, mixes: Mixes, w: AttentionWeights, back: Rotation
+) -> Tensor:
+    """Un-rotate [T, H, d] by `back`, project through the groups, expand."""
+    latent_width, inputs = w.wo_a.shape
+    groups = attended.shape[1] * attended.shape[2] // inputs
+    flat = rotate(attended, back).flatten(1).unflatten(-1, (groups, inputs))
+    parts = w.wo_a.unflatten(0, (groups, latent_width // groups))
     latent = torch.cat([flat[:, g] @ parts[g].T for g in range(groups)], -1)
-    return latent @ w.wo_b.T
+    return expand(latent @ w.wo_b.T, streams, mixes)
 
 
-class Finished(NamedTuple):
-    """A layer's result."""
+def add_experts(
+    streams: Tensor, pre: Tensor, mixes: Mixes, w: LayerWeights, config: DeepseekV41Config
+) -> tuple[Tensor, Tensor]:
+    """The mixture-of-experts sublayer: the streams, and tokens that chose each expert [E].
 
-    streams: Tensor  # [T, n, D]
-    pre: Tensor  # [T, n]: how the next layer collapses them
-    load: Tensor  # [E] tokens that chose each expert
-
-
-def finish(
-    attended: Tensor,
-    streams: Tensor,
-    mixes: Mixes,
-    w: LayerWeights,
-    turn: Rotation,
-    config: DeepseekV41Config,
-) -> Finished:
-    """Attention output, its expansion, and the whole mixture-of-experts sublayer."""
-    ffn = w.ffn
-    y = attention_output(attended, w.attention, turn, config.o_groups)
-    streams = expand(y, streams, mixes)
-    after = mix(streams, ffn.mixer, config)
-    x = rms_norm(collapse(streams, mixes.pre), ffn.norm, config.rms_norm_eps)
-    weights = route(x, ffn, config, w.experts_per_token)
-    y = experts(x.to(ffn.w1.dtype), weights, ffn, config.swiglu_limit)
-    return Finished(expand(y, streams, after), after.pre, (weights > 0).float().sum(0))
+    `pre` is the attention sublayer's, `mixes` this one's own.
+    """
+    x = rms_norm(collapse(streams, pre), w.ffn.norm, config.rms_norm_eps)
+    weights = route(x, w.ffn, config, w.experts_per_token)
+    y = experts(x.to(w.ffn.w1.dtype), weights, w.ffn, config.swiglu_limit)
+    return expand(y, streams, mixes), (weights > 0).float().sum(0)
 
 
 def route(
