@@ -1,0 +1,24 @@
+import pytest
+
+from engine.accelerator.cpu import threads_of_replica
+from engine.accelerator.find import find_accelerator
+from engine.choices import AcceleratorKind
+from engine.errors import ConfigError
+
+
+def test_the_cpu_is_there_and_says_what_it_has():
+    cpu = find_accelerator(AcceleratorKind.CPU)
+    assert (cpu.kind, cpu.device) == (AcceleratorKind.CPU, "cpu")
+    assert 0 < cpu.memory_free_bytes() <= cpu.memory_total_bytes()
+    assert cpu.name()
+    cpu.synchronize()
+
+
+def test_a_cuda_device_that_is_not_there_is_a_config_error():
+    with pytest.raises(ConfigError, match="accelerator"):
+        find_accelerator(AcceleratorKind.CUDA, index=99)
+
+
+def test_replicas_share_the_threads_and_each_has_one():
+    assert threads_of_replica(8, 2) == 4
+    assert threads_of_replica(1, 3) == 1
