@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine import sampling
 from engine.errors import RequestError
-from engine.scheduler import check_prompt_fits
+from engine.sequence import check_prompt_fits
 
 if TYPE_CHECKING:
     from engine.models.protocol import ModelFacts

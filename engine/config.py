@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from engine import checks
+from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
 
@@ -19,43 +20,6 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 ConfigValue = str | int | float | None
-
-
-class Precision(StrEnum):
-    """Number format of weights and arithmetic."""
-
-    AUTO = "auto"
-    FLOAT32 = "float32"
-    FLOAT64 = "float64"
-    BFLOAT16 = "bfloat16"
-
-
-class CacheFormat(StrEnum):
-    """How cache rows are stored: in the model's own format, or packed as the release does."""
-
-    AUTO = "auto"
-    PLAIN = "plain"
-    RELEASED = "released"
-
-
-class AcceleratorKind(StrEnum):
-    """What the model runs on."""
-
-    AUTO = "auto"
-    CPU = "cpu"
-    CUDA = "cuda"
-
-
-class ReplayMode(StrEnum):
-    """Which prompt rows run the decoder half.
-
-    OFF: all, with full windows. MASK: all, but windows see the kept rows only (the oracle of
-    COMPACT). COMPACT: the last `replay_keep_tokens` rows of the prompt only.
-    """
-
-    OFF = "off"
-    MASK = "mask"
-    COMPACT = "compact"
 
 
 class ModelLimits(Protocol):
@@ -135,7 +99,7 @@ class EngineConfig:
     cache_tokens: int | None = field(
         default=None,
         metadata=_says(
-            "Tokens the paged cache holds; None is sized from memory and demand.", least=1
+            "Tokens the paged cache holds; None is sized from demand and memory.", least=1
         ),
     )
     memory_fraction: float | None = field(

@@ -14,7 +14,8 @@ from engine.accelerator.find import find_accelerator
 from engine.admission import Admission, ServingLimits
 from engine.cache.sizing import count_blocks
 from engine.cache.storage import CacheStorage
-from engine.config import EngineConfig, ReplayMode, resolve
+from engine.choices import ReplayMode
+from engine.config import EngineConfig, resolve
 from engine.errors import EngineError
 from engine.model_runner import ModelRunner
 from engine.models.registry import CheckpointSource, torch_dtype

@@ -90,10 +90,10 @@ class LLM:
                 self._serving.add_request(request)
             while not all(g.is_finished for g in gathered.values()):
                 for output in self._serving.step():
-                    gathered[output.request_id].add(output)
+                    gathered[output.request_id].add(output, self._serving)
         finally:
             self._abandon([key for key, g in gathered.items() if not g.is_finished])
-        return [g.completion(self._serving.replica_of(key)) for key, g in gathered.items()]
+        return [g.completion() for g in gathered.values()]
 
     def stats(self) -> EngineStats:
         """Counters since the start, of all replicas together."""
@@ -158,15 +158,18 @@ class _Gathered:
 
     prompt_tokens: int
     outputs: list[RequestOutput] = field(default_factory=list)
+    replica: int = 0
 
-    def add(self, output: RequestOutput) -> None:
+    def add(self, output: RequestOutput, serving: Serving) -> None:
         self.outputs.append(output)
+        if output.finished:
+            self.replica = serving.replica_of(output.request_id)
 
     @property
     def is_finished(self) -> bool:
         return bool(self.outputs) and self.outputs[-1].finished
 
-    def completion(self, replica: int) -> Completion:
+    def completion(self) -> Completion:
         outputs, last = self.outputs, self.outputs[-1]
         assert last.finish_reason is not None, "the last output says why it is the last"
         return Completion(
@@ -183,7 +186,7 @@ class _Gathered:
             accepted_tokens=sum(o.accepted for o in outputs),
             verify_steps=sum(o.verify_steps for o in outputs),
             preemptions=last.preemptions,
-            replica=replica,
+            replica=self.replica,
             logprobs=tuple(p for o in outputs for p in o.logprobs),
             prompt_logprobs=outputs[0].prompt_logprobs,
         )

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from engine.request import Request, RequestId
 
 _STOP_WAIT_S = 5.0
-_REMEMBERED = 65_536  # finished requests whose replica can still be asked for
+_REMEMBERED = 65_536  # requests whose replica can still be asked for
 
 
 @dataclass(eq=False)
@@ -206,5 +206,8 @@ class ReplicaGroup:
     def _remember(self, request_id: RequestId, index: int) -> None:
         self._owner.pop(request_id, None)
         self._owner[request_id] = index
-        if len(self._owner) > _REMEMBERED + sum(len(r.outstanding) for r in self._replicas):
-            del self._owner[next(iter(self._owner))]
+        if len(self._owner) > _REMEMBERED:
+            oldest = next(iter(self._owner))
+            owner = self._owner.pop(oldest)
+            if oldest in self._replicas[owner].outstanding:
+                self._owner[oldest] = owner

@@ -14,16 +14,16 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.cache.blocks import Pool
-from engine.errors import PromptTooLongError, RequestError
+from engine.errors import RequestError
 from engine.request import FinishReason, RequestOutput
-from engine.sequence import Sequence, SequenceState
+from engine.sequence import Sequence, SequenceState, check_prompt_fits
 from engine.step import ScheduledBatch, ScheduledSequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from engine.cache.blocks import Handle
-    from engine.request import RequestId, TokenLogprob
+    from engine.request import RequestId
     from engine.step import SchedulerLimits, SequenceResult
 
 
@@ -239,7 +239,7 @@ class Scheduler:
             time_ns=time_ns,
             finish_reason=reason,
             logprobs=result.logprobs[: len(token_ids)],
-            prompt_logprobs=_prompt_logprobs(sequence) if is_first else None,
+            prompt_logprobs=sequence.whole_prompt_logprobs() if is_first else None,
             proposed=entry.drafts,
             accepted=accepted,
             verify_steps=int(entry.drafts > 0),
@@ -251,7 +251,7 @@ class Scheduler:
     def _until_stop(
         self, sequence: Sequence, token_ids: tuple[int, ...]
     ) -> tuple[tuple[int, ...], FinishReason | None]:
-        stops = stopping_ids(sequence, self.limits.eos_token_id)
+        stops = sequence.stopping_ids(self.limits.eos_token_id)
         free = max(0, sequence.request.sampling.min_tokens - sequence.output_tokens)
         for index, token_id in enumerate(token_ids):
             if index >= free and token_id in stops:
@@ -278,35 +278,9 @@ class Scheduler:
         return True
 
 
-def check_prompt_fits(prompt_tokens: int, longest_sequence: int, *, where: str) -> None:
-    """PromptTooLongError unless the prompt leaves room for one generated token."""
-    if prompt_tokens >= longest_sequence:
-        raise PromptTooLongError(
-            f"the prompt has {prompt_tokens} tokens, the context holds {longest_sequence} with "
-            "its output.",
-            where=where,
-            remedy=f"Shorten it to at most {longest_sequence - 1} tokens, or raise max_model_len "
-            "or cache_tokens.",
-        )
-
-
-def stopping_ids(sequence: Sequence, eos_token_id: int) -> frozenset[int]:
-    """Token ids that end this sequence."""
-    sampling = sequence.request.sampling
-    eos = () if sampling.ignore_eos else (eos_token_id,)
-    return frozenset((*sampling.stop_token_ids, *eos))
-
-
 def _slot(sequence: Sequence) -> Handle:
     assert sequence.slot is not None, "a running sequence has a slot"
     return sequence.slot
-
-
-def _prompt_logprobs(sequence: Sequence) -> tuple[TokenLogprob | None, ...] | None:
-    if not sequence.request.sampling.prompt_logprobs:
-        return None
-    found = sequence.prompt_logprobs
-    return (None, *(found[position] for position in range(1, sequence.prompt_tokens)))
 
 
 def _last_output(

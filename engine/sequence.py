@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from engine.errors import PromptTooLongError
+
 if TYPE_CHECKING:
     from engine.cache.blocks import Handle
     from engine.request import Request, TokenLogprob
@@ -60,3 +62,28 @@ class Sequence:
     def can_draft(self) -> int:
         """Most drafts worth verifying: one token of every step is the target's own."""
         return self.last_length - len(self.tokens) - 1
+
+    def stopping_ids(self, eos_token_id: int) -> frozenset[int]:
+        """Token ids that end this sequence."""
+        sampling = self.request.sampling
+        eos = () if sampling.ignore_eos else (eos_token_id,)
+        return frozenset((*sampling.stop_token_ids, *eos))
+
+    def whole_prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
+        """One entry for each prompt token, None for the first; None if not asked for."""
+        if not self.request.sampling.prompt_logprobs:
+            return None
+        found = self.prompt_logprobs
+        return (None, *(found[position] for position in range(1, self.prompt_tokens)))
+
+
+def check_prompt_fits(prompt_tokens: int, longest_sequence: int, *, where: str) -> None:
+    """PromptTooLongError unless the prompt leaves room for one generated token."""
+    if prompt_tokens >= longest_sequence:
+        raise PromptTooLongError(
+            f"the prompt has {prompt_tokens} tokens, the context holds {longest_sequence} with "
+            "its output.",
+            where=where,
+            remedy=f"Shorten it to at most {longest_sequence - 1} tokens, or raise max_model_len "
+            "or cache_tokens.",
+        )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from engine.batch import DraftBatch, ForwardBatch
-from engine.config import ReplayMode
+from engine.choices import ReplayMode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

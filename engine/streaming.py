@@ -51,11 +51,13 @@ class AsyncEngine:
     async def stream(self, request: Request) -> AsyncIterator[RequestOutput]:
         """Yield the outputs of a request as steps bring them; the last one is `finished`.
 
-        RequestError before the first output if it cannot be served. Leaving the iterator early
+        RequestError before the first output if it cannot be served; EngineError if the engine
+        is closed or a step failed. Leaving the iterator early
         (cancellation, `aclose`) aborts the request.
         """
         mailbox = _Mailbox(asyncio.get_running_loop(), asyncio.Queue())
-        self._order(partial(self._add, request, mailbox))
+        if not self._order(partial(self._add, request, mailbox)):
+            raise EngineError("the engine was closed")
         is_open = True
         try:
             while is_open:
@@ -77,10 +79,14 @@ class AsyncEngine:
         self._end_all(EngineError("the engine was closed"))
         self._serving.close()
 
-    def _order(self, order: Callable[[], object]) -> None:
+    def _order(self, order: Callable[[], object]) -> bool:
+        """Have the thread do something; False when it has stopped."""
         with self._wake:
+            if self._is_closing:
+                return False
             self._orders.append(order)
             self._wake.notify()
+        return True
 
     def _run(self) -> None:
         while self._obey():

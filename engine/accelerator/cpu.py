@@ -7,7 +7,7 @@ import platform
 import psutil
 import torch
 
-from engine.config import AcceleratorKind
+from engine.choices import AcceleratorKind
 
 
 class CpuAccelerator:

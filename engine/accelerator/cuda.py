@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from engine.config import AcceleratorKind
+from engine.choices import AcceleratorKind
 from engine.errors import ConfigError
 
 

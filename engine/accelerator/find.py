@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from engine.accelerator import cuda
 from engine.accelerator.cpu import CpuAccelerator
-from engine.config import AcceleratorKind
+from engine.choices import AcceleratorKind
 
 if TYPE_CHECKING:
     from engine.accelerator.interface import Accelerator

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from engine.config import AcceleratorKind
+from engine.choices import AcceleratorKind
 
 
 class Accelerator(Protocol):

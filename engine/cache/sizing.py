@@ -8,6 +8,7 @@ import torch
 
 from engine.cache.groups import PagedGroup
 from engine.cache.storage import CacheStorage
+from engine.choices import AcceleratorKind
 from engine.errors import CapacityError, ConfigError
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
     from engine.cache.groups import CacheGroup
     from engine.config import ResolvedConfig
+
+_CPU_TOKENS = 131_072  # host memory is zeroed page by page, so demand is not taken at its word
 
 
 def count_blocks(
@@ -26,8 +29,9 @@ def count_blocks(
 ) -> int:
     """Blocks for one replica: what `cache_tokens` says, else what demand and memory allow.
 
-    Demand is `max_num_seqs` sequences of `max_model_len`; memory is this replica's part of
-    `memory_fraction` of `free_bytes`, less the rings of every slot. ConfigError: blocks that
+    Demand is `max_num_seqs` sequences of `max_model_len`, on a CPU at most 131,072 tokens or one
+    such sequence. Memory is `memory_fraction` of `free_bytes` (which replicas share on a CPU),
+    less the rings of every slot. ConfigError: blocks that
     hold part of a row, or less than one block. CapacityError: no room for one block.
     """
     config = resolved.config
@@ -37,7 +41,9 @@ def count_blocks(
     probe = CacheStorage.allocate(
         groups, blocks=1, block_tokens=config.block_tokens, slots=1, dtype=dtype, device="meta"
     )
-    budget = int(free_bytes * resolved.memory_fraction / config.data_parallel_size)
+    is_cpu = resolved.accelerator is AcceleratorKind.CPU
+    sharers = config.data_parallel_size if is_cpu else 1
+    budget = int(free_bytes * resolved.memory_fraction / sharers)
     spare = budget - probe.bytes_per_slot * config.max_num_seqs
     block_bytes = max(1, int(probe.bytes_per_token * config.block_tokens))
     if spare < block_bytes:
@@ -47,7 +53,10 @@ def count_blocks(
             where="cache memory",
             remedy="Lower max_num_seqs or raise memory_fraction.",
         )
-    demand = config.max_num_seqs * -(-resolved.max_model_len // config.block_tokens)
+    whole = -(-resolved.max_model_len // config.block_tokens)
+    demand = config.max_num_seqs * whole
+    if is_cpu:
+        demand = min(demand, max(whole, _CPU_TOKENS // config.block_tokens))
     return min(demand, spare // block_bytes)
 
 

@@ -1,15 +1,7 @@
 import pytest
 
-from engine.config import (
-    AcceleratorKind,
-    CacheFormat,
-    EngineConfig,
-    Precision,
-    ReplayMode,
-    configure,
-    describe_fields,
-    resolve,
-)
+from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
+from engine.config import EngineConfig, configure, describe_fields, resolve
 from engine.errors import ConfigError
 from engine.models.protocol import ModelFacts
 

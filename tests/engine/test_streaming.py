@@ -135,5 +135,8 @@ def test_closing_ends_open_streams():
             async for _ in stream:
                 pass
 
+        with pytest.raises(EngineError, match="closed"):
+            await read(engine, ask("b", [5]))
+
     # Outputs that came before the close are delivered before the error.
     asyncio.run(close_meanwhile())

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from engine.config import CacheFormat
+from engine.choices import CacheFormat
 from engine.models.registry import facts_of, torch_dtype
 from tests.fakes.models import small_config, small_model
 

@@ -3,6 +3,7 @@ import torch
 
 from engine.cache.groups import PagedGroup, RingGroup, RowFormat
 from engine.cache.sizing import count_blocks
+from engine.choices import AcceleratorKind
 from engine.config import EngineConfig, resolve
 from engine.errors import CapacityError, ConfigError
 from tests.fakes.hash_model import FACTS
@@ -14,9 +15,9 @@ GROUPS = (
 )  # in float32: 32 bytes a token, 40 a slot
 
 
-def blocks(free_bytes, **values):
+def blocks(free_bytes, kind=AcceleratorKind.CPU, **values):
     config = EngineConfig(model="m", **{"block_tokens": 8, "max_num_seqs": 2, **values})
-    resolved = resolve(config, FACTS)
+    resolved = resolve(config, FACTS, kind)
     return count_blocks(GROUPS, resolved, dtype=torch.float32, free_bytes=free_bytes)
 
 
@@ -26,7 +27,14 @@ def test_plenty_of_memory_holds_every_sequence_at_full_length():
 
 def test_little_memory_is_filled_to_its_fraction_after_the_rings():
     assert blocks(2 * (80 + 5 * 256), memory_fraction=0.5) == 5
-    assert blocks(4 * (80 + 5 * 256), memory_fraction=0.5, data_parallel_size=2) == 5
+    shared = {"memory_fraction": 0.5, "data_parallel_size": 2}
+    assert blocks(4 * (80 + 5 * 256), **shared) == 5
+    assert blocks(2 * (80 + 5 * 256), AcceleratorKind.CUDA, dtype="float32", **shared) == 5
+
+
+def test_a_cpu_does_not_take_great_demand_at_its_word():
+    assert blocks(10**12, max_num_seqs=10**5) == 131_072 // 8
+    assert blocks(10**12, AcceleratorKind.CUDA, max_num_seqs=10**5) == 10**5 * 64 // 8
 
 
 def test_no_room_for_one_block_is_a_capacity_error():

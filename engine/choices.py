@@ -1,0 +1,42 @@
+"""What configuration chooses among."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Precision(StrEnum):
+    """Number format of weights and arithmetic."""
+
+    AUTO = "auto"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    BFLOAT16 = "bfloat16"
+
+
+class CacheFormat(StrEnum):
+    """How cache rows are stored: in the model's own format, or packed as the release does."""
+
+    AUTO = "auto"
+    PLAIN = "plain"
+    RELEASED = "released"
+
+
+class AcceleratorKind(StrEnum):
+    """What the model runs on."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
+class ReplayMode(StrEnum):
+    """Which prompt rows run the decoder half.
+
+    OFF: all, with full windows. MASK: all, but windows see the kept rows only (the oracle of
+    COMPACT). COMPACT: the last `replay_keep_tokens` rows of the prompt only.
+    """
+
+    OFF = "off"
+    MASK = "mask"
+    COMPACT = "compact"
