@@ -92,15 +92,21 @@ class GoldenOutputs:
         """The draft after the prompt, and the greedy continuation (drafting leaves no trace)."""
         sequence = self._sequence(model)
         anchor = first_argmax(self._prefill(sequence, feeding)[-1:])
-        draft = sequence.draft(int(anchor), model.facts.draft_block)
+        drafted = self._draft(sequence, anchor, model.facts.draft_block)
         tokens = [int(anchor)]
         while len(tokens) < self.golden.lengths.greedy_tokens:
             tokens.append(int(first_argmax(sequence.run(tokens[-1:]))))
+        return drafted | {"greedy.ids": torch.tensor(tokens)}
+
+    def _draft(self, sequence: SingleSequence, anchor: Tensor, length: int) -> dict[str, Tensor]:
+        """Nothing for a checkpoint without draft stages."""
+        if length == 0:
+            return {}
+        draft = sequence.draft(int(anchor), length)
         return {
             "dspark.ids": torch.cat((anchor, draft.token_ids[0])),
             "dspark.logits": draft.logits[0],
             "dspark.conf": draft.confidence[0],
-            "greedy.ids": torch.tensor(tokens),
         }
 
     def _replay(self, model: DeepseekV41Model, feeding: Feeding) -> dict[str, Tensor]:
