@@ -21,7 +21,7 @@ from rich.console import Console
 
 from experiments.training import chat_data, extraction, json_data
 from experiments.training.document import Document, clean
-from experiments.training.holdout import Removal, is_held_out, remove_shared
+from experiments.training.holdout import Removal, is_held_out, remove_shared, source_unit
 from experiments.training.packages import CorpusError, Package, fetch, members
 from experiments.training.sources import (
     SOURCES,
@@ -85,7 +85,9 @@ def split(documents: Iterable[Document]) -> Corpus:
     rng = Random(SEED)
     rng.shuffle(training)
     rng.shuffle(clean_held_out)
-    limited = [doc for kind in Kind for doc in _first_bytes(kind, clean_held_out)]
+    learnt = {source_unit(doc) for doc in training}
+    apart = [doc for doc in clean_held_out if source_unit(doc) not in learnt]
+    limited = [doc for kind in Kind for doc in _first_bytes(kind, apart)]
     return Corpus(tuple(training), tuple(limited), removals)
 
 

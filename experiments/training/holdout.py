@@ -46,6 +46,24 @@ def is_held_out(kind: Kind, origin: str, share: float) -> bool:
     return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
+def source_unit(document: Document) -> str:
+    """Name what a document was cut from, so that both splits never hold parts of one unit.
+
+    A file of a package; of the large JSON files, the service, feature, schema or path; of a
+    dictionary or book that is one file, the run of entries or paragraphs itself.
+    """
+    file, mark, entry = document.origin.partition("#")
+    if document.kind is not Kind.JSON or not mark or document.package == "script":
+        unit = document.origin
+    elif file.endswith(".gz"):
+        unit = file
+    elif entry.startswith("/"):
+        unit = file + mark + entry.rpartition("/")[0].split(".")[0]
+    else:
+        unit = file + mark + ".".join(entry.rpartition("/")[0].split(".")[:2])
+    return f"{document.package}:{unit}"
+
+
 def remove_shared(
     held_out: Sequence[Document], training: Sequence[Document]
 ) -> tuple[list[Document], dict[Kind, Removal]]:
