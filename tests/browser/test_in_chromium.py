@@ -1,0 +1,155 @@
+"""Each page in a real browser, on a demo-like store and on an empty one."""
+
+import pytest
+
+import workbench as wb
+from tests.fakes import records
+
+pytestmark = pytest.mark.browser
+PAGES = ("", "pareto", "run")
+PATIENCE_MS = 60_000
+READY = ".js-plotly-plot, .wb-empty, .wb-table, [data-testid=stException]"
+# Streamlit asks for these below the page's own path first; the answer "not there" is expected.
+PROBES = ("_stcore/health", "_stcore/host-config")
+
+
+class Visit:
+    """One open page and everything that went wrong on it."""
+
+    def __init__(self, browser, address, path, width=1280, scheme="light"):
+        self.context = browser.new_context(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(PATIENCE_MS)
+        self.troubles = []
+        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
+        self.page.on("console", self._heard)
+        self.page.on("response", self._answered)
+        self.page.on("requestfailed", lambda asked: self.troubles.append(asked.url))
+        self.page.on("dialog", lambda dialog: (self.troubles.append("alert"), dialog.dismiss()))
+        self.page.goto(f"{address}/{path}")
+        self.page.wait_for_selector(READY)
+        self.settle()
+
+    def _heard(self, message):
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.troubles.append(message.text)
+
+    def _answered(self, response):
+        if response.status >= 400 and not response.url.endswith(PROBES):
+            self.troubles.append(f"{response.status} {response.url}")
+
+    def settle(self):
+        """Wait until the script behind the page has run."""
+        self.page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
+        self.page.wait_for_timeout(400)
+
+    def check(self):
+        """No error box, no console error, nothing asked of another host, no sideways scroll."""
+        boxes = self.page.locator("[data-testid=stException], [data-testid=stAlertContentError]")
+        assert boxes.count() == 0
+        assert self.troubles == []
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert self.page.evaluate(wide) <= 1
+
+
+@pytest.fixture
+def visit(browser, serve):
+    opened = []
+
+    def opener(store, path, **how):
+        opened.append(Visit(browser, serve(store), path, **how))
+        return opened[-1]
+
+    yield opener
+    for one in opened:
+        one.context.close()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_on_the_demo_store_opens_without_an_error(visit, demo_store, path):
+    visit(demo_store, path).check()
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_on_an_empty_store_names_the_command_that_fills_it(visit, tmp_path_factory, path):
+    opened = visit(tmp_path_factory.getbasetemp() / "no-store", path)
+    opened.check()
+    assert "workbench demo" in opened.page.inner_text("body")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_fits_a_phone_in_the_dark(visit, demo_store, path):
+    opened = visit(demo_store, path, width=390, scheme="dark")
+    opened.check()
+    colour = opened.page.evaluate("getComputedStyle(document.querySelector('.stApp')).color")
+    assert min(int(part) for part in colour.strip("rgb()").split(",")[:3]) > 180
+
+
+def test_a_click_on_a_point_leads_to_its_trial(visit, demo_store):
+    opened = visit(demo_store, "pareto")
+    page = opened.page
+    point = page.locator(".js-plotly-plot g.points path.point").last.bounding_box()
+    at = (point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    page.mouse.move(at[0] - 4, at[1] - 4)
+    page.mouse.move(*at)
+    page.wait_for_selector(".hoverlayer .hovertext")
+    hover = page.text_content(".hoverlayer .hovertext")
+    page.mouse.click(*at)
+    page.wait_for_url("**/pareto?*trial=*")
+    trial = page.url.split("trial=")[1].split("&")[0]
+    assert f"trial {trial}" in hover
+    page.get_by_text("Open this trial").click()
+    page.wait_for_url(f"**/run?*trial={trial}*")
+    page.get_by_role("heading", name="Gates").wait_for()
+    opened.settle()
+    assert trial in page.inner_text("body")
+    opened.check()
+
+
+def test_a_copied_address_shows_the_same(visit, demo_store):
+    opened = visit(demo_store, "pareto?x=ttft_s_p50&draft_length=5&group=none")
+    body = opened.page.inner_text("body")
+    assert "12 trials hidden by the filters" in body
+    assert "TTFT p50" in opened.page.text_content(".js-plotly-plot .xtitle")
+    opened.check()
+
+
+def test_a_trial_can_be_reached_by_the_keyboard_alone(visit, demo_store):
+    page = visit(demo_store, "").page
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        target = page.evaluate("document.activeElement.getAttribute('href') || ''")
+        if "trial=" in target:
+            break
+    assert "trial=" in target
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Metrics").wait_for()
+
+
+def test_hostile_strings_do_nothing_in_a_browser(visit, tmp_path_factory):
+    store = tmp_path_factory.mktemp("hostile")
+    run = records.fill_store(store, records.hostile_records(), question=records.HOSTILE[0])
+    worst = run.points().query("reason == @records.HOSTILE[0]")["trial_id"].iloc[0]
+    for path in (*PAGES, f"run?trial={worst}", f"pareto?trial={worst}&group=workload.name"):
+        opened = visit(store, path)
+        opened.check()
+        assert records.HOSTILE[0] in opened.page.inner_text("body")
+        assert opened.page.locator("img[src=x]").count() == 0
+
+
+def test_a_running_sweep_is_followed_without_a_reload(visit, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("running")
+    trials = records.sweep_records()
+    with wb.Store(folder).create(records.facts(3)) as writer:
+        writer.append(trials[0])
+        opened = visit(folder, "run")
+        opened.page.get_by_text("1 of 3 trials stored").wait_for()
+        writer.append(trials[1])
+        opened.page.get_by_text("2 of 3 trials stored").wait_for()
+        writer.append(trials[2])
+    opened.page.get_by_text("3 of 3 trials stored").wait_for()
+    opened.page.locator(".wb-pill", has_text="running").wait_for(state="detached")
+    opened.settle()
+    opened.check()
