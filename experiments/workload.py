@@ -160,12 +160,19 @@ class TraceWorkload(Workload):
         )
 
     def _block_ids(self, row: TraceRow, factor: float, salt: tuple[object, ...]) -> list[int]:
-        """Block k covers scaled positions round(512 k f) to round(512 (k+1) f)."""
-        ids: list[int] = []
-        for k, block in enumerate(row.block_ids):
-            end = round(BLOCK_TOKENS * (k + 1) * factor)
-            ids += self._random_ids(end - len(ids), *salt, "block", block)
-        return ids
+        """Block k covers scaled positions round(512 k f) to round(512 (k+1) f).
+
+        A token is a hash of its block id and its place in the block: a row may have hundreds
+        of blocks, and it is made while requests are in flight.
+        """
+        edges = np.rint(BLOCK_TOKENS * factor * np.arange(len(row.block_ids) + 1)).astype(np.int64)
+        sizes = np.diff(edges)
+        blocks = np.repeat(np.array(row.block_ids, dtype=np.int64), sizes)
+        places = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
+        mixed = _mixed(
+            _mixed(blocks.view(np.uint64) ^ np.uint64(seed_of(*salt))) + places.view(np.uint64)
+        )
+        return self._alphabet[mixed % np.uint64(len(self._alphabet))].tolist()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -300,3 +307,11 @@ def seed_of(*key: object) -> int:
 def generator(*key: object) -> np.random.Generator:
     """A PCG64 stream that is a pure function of the key."""
     return np.random.Generator(np.random.PCG64(seed_of(*key)))
+
+
+def _mixed(keys: np.ndarray) -> np.ndarray:
+    """The finaliser of SplitMix64, a bijection of 64-bit words: [n] uint64 in, [n] uint64 out."""
+    words = keys + np.uint64(0x9E3779B97F4A7C15)
+    words = (words ^ (words >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    words = (words ^ (words >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return words ^ (words >> np.uint64(31))

@@ -1,14 +1,19 @@
 """The real engine behind the target, on the smallest checkpoint there is."""
 
+import multiprocessing
+
 import pytest
 
 from engine.errors import CheckpointError, ConfigError
 from engine.make_checkpoint import make_checkpoint
+from engine.request import Request, RequestId, SamplingParams
+from experiments.errors import TargetError
 from experiments.observe import NoObserver
 from experiments.plan import load_plan
 from experiments.records import TrialState
 from experiments.sweep import planned, run
 from experiments.targets.factory import target_factory
+from experiments.targets.in_process import InProcessTarget
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +91,29 @@ def test_an_engine_without_room_is_a_failed_trial(toy):
     assert record.state is TrialState.FAILED
     assert "did not start" in record.reason
     assert record.engine_log
+
+
+def test_a_group_that_lost_a_replica_is_no_longer_what_is_tested(toy):
+    target = InProcessTarget()
+    engine = plan(toy, engine={"data_parallel_size": 2, "draft_length": 0}).engine
+    before = set(multiprocessing.active_children())
+    target.open(engine)
+    try:
+        started = set(multiprocessing.active_children()) - before
+        assert len(started) == 2
+        next(iter(started)).kill()
+        for index in range(2):
+            target.submit(
+                Request(
+                    request_id=RequestId(f"r{index}"),
+                    prompt_token_ids=(5, 6, 7),
+                    sampling=SamplingParams(max_tokens=100, ignore_eos=True),
+                )
+            )
+        with pytest.raises(TargetError, match="lost a replica"):
+            for _ in range(1000):
+                target.poll(0.05)
+        assert "event=failure" in target.log_tail()
+    finally:
+        target.close()
+    assert not set(multiprocessing.active_children()) - before

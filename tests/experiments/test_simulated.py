@@ -94,7 +94,7 @@ def test_constant_rate_is_kept_whatever_the_engine_does():
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_poisson():
     load = {"kind": "poisson", "rate": 300.0}
-    (record,) = records(load=load, protocol={"name": "quick", "measured_s": 9.0})
+    (record,) = records(load=load, protocol={"name": "quick", "measured_s": 5.0})
     times = [r.intended_s for r in record.requests if not r.warm_up]
     gaps = [b - a for a, b in pairwise(times)]
     mean = sum(gaps) / len(gaps)
