@@ -53,7 +53,7 @@ def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]
 def show_front(points: pd.DataFrame, front: Front) -> None:
     """The front's points by x, and how many points did not compete."""
     from experiments.metric_specs import METRICS
-    from workbench.report_content import configuration, measured
+    from workbench.report_content import measured
 
     axes = (front.x, front.y)
     named = {axis.metric: METRICS.get(axis.metric) for axis in axes}
@@ -66,11 +66,28 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
             title,
             ["configuration", *headers, "trial"],
             [
-                (configuration(p), *(measured(p, a.metric) for a in axes), p["trial_id"])
+                (_marks(p), *(measured(p, a.metric) for a in axes), p["trial_id"])
                 for _, p in rows.iterrows()
             ],
         )
-    if not front.groups:
+    if front.groups:
+        say(_legend(points))
+    else:
         say("No valid point, so there is no front.")
     if front.excluded:
         say(f"{len(front.excluded)} points did not compete (invalid, failed or not measured).")
+
+
+def _marks(point: pd.Series) -> str:
+    """The axes of a point as short as beside the points of a figure: `c16 d5 k44 dp1`."""
+    from workbench.figures_text import axis_mark, value_text
+
+    axes = [str(name) for name in point.index if str(name).startswith("axis.")]
+    return " ".join(f"{axis_mark(name)}{value_text(point[name])}" for name in axes)
+
+
+def _legend(points: pd.DataFrame) -> str:
+    from workbench.figures_text import axis_mark, axis_words
+
+    axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
+    return ", ".join(f"{axis_mark(name).strip()} = {axis_words(name)}" for name in axes)
