@@ -131,7 +131,7 @@ def show_small(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSumm
         title=summary.question or "Which configurations does nothing else beat?",
         subtitle=subtitle(summary, points),
         dark=parts.is_dark(),
-        height=430,
+        height=360,
     )
     parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
 

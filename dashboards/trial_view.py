@@ -10,12 +10,15 @@ from dashboards import address, markup, parts, reading
 from dashboards.markup import Cell, figure_cell, text
 from workbench.figures import (
     METRICS,
+    MISSING,
     Look,
+    TrialRecord,
     axis_phrase,
     configuration_table,
     interval,
     metric_table,
     number,
+    plural,
     requests_timeline,
     value_text,
 )
@@ -42,7 +45,7 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
         parts.html(_cell(trial.point.axes))
         names = dict.fromkeys((*first, *SHORT_METRICS))
         parts.html(_short_metrics(trial.metrics, list(names)))
-        parts.html(gates_table(trial))
+        parts.html(_gates_short(trial))
         st.page_link(
             "pages/run.py",
             label="Open this trial",
@@ -80,6 +83,7 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
     with left:
         parts.html(markup.section("Metrics"))
         parts.html(metrics_html(trial))
+        _missing_metrics(trial)
     with right:
         parts.html(markup.section("Gates"))
         parts.html(gates_table(trial))
@@ -90,27 +94,49 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
     _files(reader, trial)
 
 
-def metrics_html(trial: object) -> str:
-    """Every metric with its interval, sample size and, on the name, its definition."""
+def metrics_html(trial: TrialRecord) -> str:
+    """Every number with its interval, sample size and, on the name, its definition."""
     found = metric_table(trial)
+    found = found[found["value"].notna()]
     if found.empty:
         return markup.note("Nothing was measured.")
     rows = [
         (
             text(row.metric, "name", row.definition),
-            figure_cell(row.value, row.reason),
+            figure_cell(row.value),
             Cell(html=interval(row.low, row.high), kind="num soft"),
             text(row.unit, "soft fixed"),
             text(f"{row.n:,}", "num soft"),
-            text(row.reason if pd.isna(row.value) else "", "soft"),
         )
         for row in found.itertuples()
     ]
-    heads = ("Metric", "Value", "95 % interval", "Unit", "n", "Why missing")
-    return markup.table(heads, rows)
+    return markup.table(("Metric", "Value", "95 % interval", "Unit", "n"), rows)
 
 
-def gates_table(trial: object) -> str:
+def _missing_metrics(trial: TrialRecord) -> None:
+    """The metrics without a number, each with its reason, folded away."""
+    found = metric_table(trial)
+    found = found[found["value"].isna()]
+    if found.empty:
+        return
+    rows = [
+        (text(row.metric, "name", row.definition), figure_cell(None), text(row.reason, "free soft"))
+        for row in found.itertuples()
+    ]
+    with st.expander(f"{plural(len(rows), 'metric')} without a number, and why"):
+        parts.html(markup.table(("Metric", "Value", "Why there is none"), rows))
+
+
+def _gates_short(trial: TrialRecord) -> str:
+    """How many gates passed, and the findings of those that did not."""
+    passed = sum(gate.passed for gate in trial.gates)
+    failed = [gate.message for gate in trial.gates if not gate.passed]
+    if not trial.gates:
+        return markup.note("No gate was checked.")
+    return markup.note("; ".join([f"{passed} of {len(trial.gates)} gates passed", *failed]))
+
+
+def gates_table(trial: TrialRecord) -> str:
     """The conditions of a valid trial and how each went."""
     if not trial.gates:
         return markup.note("No gate was checked: nothing was measured.")
@@ -128,7 +154,7 @@ def gates_table(trial: object) -> str:
     return markup.table(("Passed", "Gate and finding"), rows)
 
 
-def _heading(trial: object) -> str:
+def _heading(trial: TrialRecord) -> str:
     pieces = (
         "Trial",
         markup.plain(trial.trial_id),
@@ -172,34 +198,33 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
     return markup.table(("Metric", "Value and 95 % interval"), rows)
 
 
-def _configuration(trial: object) -> str:
-    table = configuration_table(trial)
-    rows, marks = [], []
+def _configuration(trial: TrialRecord) -> str:
+    """What was varied or set first, then the defaults; a field's sentence is on its name."""
+    table = configuration_table(trial).sort_values("mark", ascending=False, kind="stable")
+    words = {"axis": "varied by the plan", "set": "not the default"}
+    rows = []
     for row in table.itertuples():
-        changed = row.mark != ""
-        marks.append("set" if changed else "")
-        default = f"default {row.default}" if row.mark and row.default else ""
-        rows.append(
-            (
-                text(f"{row.part}.{row.field}", "soft", row.sentence),
-                text(row.value, "mark free", default),
-                text({"axis": "varied", "set": "not the default"}.get(row.mark, ""), "soft fixed"),
-            )
-        )
-    return markup.table(("Field", "Value", ""), rows, marks)
+        note = words.get(row.mark, "")
+        if note and row.default not in ("", MISSING):
+            note += f", which is {row.default}" if row.mark == "set" else f"; default {row.default}"
+        small = f"<small>{markup.plain(note)}</small>" if note else ""
+        value = Cell(html=f"{markup.plain(row.value)}{small}", kind="mark free")
+        rows.append((text(f"{row.part}.{row.field}", "soft", row.sentence), value))
+    marks = ["set" if mark else "" for mark in table["mark"]]
+    return markup.table(("Field", "Value"), rows, marks)
 
 
-def _requests(reader: reading.Reader, trial: object) -> None:
+def _requests(reader: reading.Reader, trial: TrialRecord) -> None:
     rows = reading.requests(reading.store_path(), reader.run.run_id, trial.trial_id)
     if rows.empty:
         parts.html(markup.note("No request was sent."))
         return
-    look = Look(dark=parts.is_dark(), height=340 if len(rows) <= 40 else 440)
+    look = Look(dark=parts.is_dark(), height=260 if len(rows) <= 40 else 360)
     drawn = requests_timeline(rows, trial.window_s, look=look)
     parts.figure(drawn, rows, "requests", alt="Requests over time")
 
 
-def _files(reader: reading.Reader, trial: object) -> None:
+def _files(reader: reading.Reader, trial: TrialRecord) -> None:
     parts.html(markup.section("Files"))
     found = reader.run.files(trial.trial_id)
     rows = [

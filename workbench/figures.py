@@ -7,6 +7,7 @@ a hostile string stays text. plotly is needed here and nowhere else in the workb
 from __future__ import annotations
 
 from experiments.metric_specs import METRICS, MetricSpec
+from experiments.records import TrialRecord
 from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
 from workbench.figures_marks import axis_title, finding
 from workbench.figures_pareto import Look, pareto
@@ -35,6 +36,7 @@ __all__ = [
     "metric_table",
     "METRICS",
     "MetricSpec",
+    "TrialRecord",
     "MISSING",
     "axis_phrase",
     "axis_words",

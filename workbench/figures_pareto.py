@@ -35,7 +35,7 @@ class Look:
     title: str = ""  # empty: what the figure finds
     subtitle: str = ""
     dark: bool = False
-    height: int = 520
+    height: int = 430
     selected: str | None = None  # the trial id that gets a ring
 
 
@@ -252,11 +252,12 @@ def _set_axes(figure: go.Figure, drawn: pd.DataFrame, front: Front) -> None:
             low, high = math.log10(values.min()), math.log10(values.max())
             update(type="log", range=[low - 0.12, high + 0.16], dtick="D2" if high < 2 else None)
         elif values.size:
-            update(range=_padded(values))
+            update(range=_padded(values, drawn.loc[drawn["on_front"], side + ".high"]))
 
 
-def _padded(values: np.ndarray) -> list[float]:
-    low, high = float(values.min()), float(values.max())
+def _padded(values: np.ndarray, whiskers: pd.Series) -> list[float]:
+    """A range with room for labels; it starts at zero unless that would waste half of it."""
+    low, high = float(values.min()), float(np.nanmax([*values, *whiskers]))
     start = 0.0 if 0 <= low < 0.5 * high else low
     room = (high - start) or abs(high) or 1.0
     return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]

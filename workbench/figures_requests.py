@@ -171,5 +171,6 @@ def _add_window(figure: go.Figure, window_s: tuple[float, float] | None, *, dark
         layer="below",
         annotation_text="measured",
         annotation_position="top left",
+        annotation_yanchor="bottom",
         annotation_font={"size": 11, "color": ink(dark=dark).muted},
     )

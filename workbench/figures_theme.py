@@ -49,7 +49,10 @@ def with_alpha(colour: str, alpha: float) -> str:
 
 
 def base_figure(title: str, subtitle: str, *, dark: bool, height: int) -> go.Figure:
-    """An empty figure with the shared look. Both texts are wrapped to fit a phone and escaped."""
+    """An empty figure with the shared look, `height` pixels below its title.
+
+    Both texts are wrapped to fit a phone and escaped.
+    """
     colours = ink(dark=dark)
     head = f"<b>{wrap(title, 46)}</b>"
     lines = 1.3 * (head.count("<br>") + 1)
@@ -57,6 +60,7 @@ def base_figure(title: str, subtitle: str, *, dark: bool, height: int) -> go.Fig
         below = wrap(subtitle, 62)
         lines += below.count("<br>") + 1
         head += f'<br><span style="font-size:12px;color:{colours.muted}">{below}</span>'
+    top = round(30 + 17 * lines)
     figure = go.Figure()
     figure.update_layout(
         template="none",
@@ -73,8 +77,8 @@ def base_figure(title: str, subtitle: str, *, dark: bool, height: int) -> go.Fig
         font={"family": FONT, "size": 13, "color": colours.text},
         paper_bgcolor="rgba(0,0,0,0)",
         plot_bgcolor="rgba(0,0,0,0)",
-        margin={"l": 60, "r": 16, "t": round(30 + 17 * lines), "b": 64},
-        height=height,
+        margin={"l": 60, "r": 16, "t": top, "b": 64},
+        height=height + top,
         hoverlabel={
             "bgcolor": colours.surface,
             "bordercolor": colours.grid,

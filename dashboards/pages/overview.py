@@ -67,7 +67,7 @@ def _tiles(points: object, summary: wb.RunSummary) -> list[str]:
 
 
 def _card(summary: wb.RunSummary) -> None:
-    parts.html(markup.section(summary.question or summary.name))
+    parts.html(markup.section("Trials of this run"))
     parts.html(markup.progress(dict(summary.counts), summary.planned))
     with st.container(horizontal=True):
         st.page_link(

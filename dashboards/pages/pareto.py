@@ -115,7 +115,7 @@ def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSu
     look = Look(
         subtitle=fronts.subtitle(summary, points),
         dark=parts.is_dark(),
-        height=560,
+        height=460,
         selected=address.parameter("trial"),
     )
     drawn = pareto(points, found, by=view.by, look=look)
