@@ -29,7 +29,8 @@ class WorkbenchError(Exception):
 
     def __str__(self) -> str:
         place = f"{self.where}: " if self.where else ""
-        advice = f" {self.remedy}" if self.remedy else ""
+        end = "" if self.what.endswith((".", "!", "?", ":")) else "."
+        advice = f"{end} {self.remedy}" if self.remedy else ""
         return f"{place}{self.what}{advice}"
 
     def __reduce__(self) -> tuple[object, ...]:

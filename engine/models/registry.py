@@ -9,13 +9,13 @@ import torch
 from engine.choices import CacheFormat, Precision
 from engine.make_checkpoint import resolve_model_dir
 from engine.models.deepseek_v41.config import DeepseekV41Config
+from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.weights import load_weights
-from engine.models.protocol import ModelFacts
 from engine.tokenizer import engram_token_map
 
 if TYPE_CHECKING:
     from engine.config import EngineConfig, ResolvedConfig
-    from engine.models.protocol import Model
+    from engine.models.protocol import Model, ModelFacts
 
 _DTYPES = {
     Precision.FLOAT32: torch.float32,
@@ -58,22 +58,6 @@ class CheckpointSource:
             released_caches=resolved.cache_format is CacheFormat.RELEASED,
             engram_token_map=engram_token_map(model_dir, config) if config.engram_layer_ids else [],
         )
-
-
-def facts_of(config: DeepseekV41Config) -> ModelFacts:
-    """What scheduling needs to know of a checkpoint, from its configuration alone.
-
-    The facts of the loaded model are the same; `Engine` asserts it.
-    """
-    return ModelFacts(
-        vocab_size=config.vocab_size,
-        max_positions=config.max_position_embeddings,
-        eos_token_id=config.eos_token_id,
-        window=config.sliding_window,
-        draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
-        ngram=config.engram_max_ngram_size,
-        can_truncate=config.kv_source_layer_ids[-1] <= config.decoder_layer,
-    )
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:

@@ -48,8 +48,8 @@ class InProcessTarget:
         from engine.accelerator.find import find_accelerator
         from engine.make_checkpoint import is_random, resolve_model_dir
         from engine.models.deepseek_v41.config import DeepseekV41Config
+        from engine.models.deepseek_v41.facts import facts_of
         from engine.models.deepseek_v41.weights import fingerprint
-        from engine.models.registry import facts_of
 
         config = configure(engine)
         model_dir = resolve_model_dir(config.model)

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from engine.choices import CacheFormat
-from engine.models.registry import facts_of, torch_dtype
+from engine.models.deepseek_v41.facts import facts_of
+from engine.models.registry import torch_dtype
 from tests.fakes.models import small_config, small_model
 
 

@@ -13,6 +13,7 @@ from engine.models.deepseek_v41.attention import Attention
 from engine.models.deepseek_v41.caches import cache_groups, window_name
 from engine.models.deepseek_v41.dspark import Drafter, Shared
 from engine.models.deepseek_v41.engram import TokenMap, read_engrams
+from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.layers import Block, Stream
 from engine.models.deepseek_v41.layout import LayoutSizes
 from engine.models.deepseek_v41.parameters import Weights
@@ -20,7 +21,6 @@ from engine.models.deepseek_v41.rope import Rope
 from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
 from engine.models.deepseek_v41.step import Step
-from engine.models.protocol import ModelFacts
 from kernels.matmul.reference import linear
 from kernels.norm.reference import rms_norm
 
@@ -57,7 +57,7 @@ class DeepseekV41Model:
         released_caches: bool,
         engram_token_map: Sequence[int],
     ) -> None:
-        self.facts = _facts(config)
+        self.facts = facts_of(config)
         self._config = config
         self._released = released_caches
         found = Weights(tensors=weights, dtype=dtype)
@@ -137,19 +137,6 @@ class DeepseekV41Model:
     def _logits(self, stream: Stream) -> Tensor:
         hidden = rms_norm(stream.collapsed(), self._norm, self._config.rms_norm_eps)
         return linear(hidden, self._head)
-
-
-def _facts(config: DeepseekV41Config) -> ModelFacts:
-    owners_in_encoder = config.kv_source_layer_ids[-1] <= config.decoder_layer
-    return ModelFacts(
-        vocab_size=config.vocab_size,
-        max_positions=config.max_position_embeddings,
-        eos_token_id=config.eos_token_id,
-        window=config.sliding_window,
-        draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
-        ngram=config.engram_max_ngram_size,
-        can_truncate=owners_in_encoder,
-    )
 
 
 def _read_layer(
