@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from torch.autograd.function import FunctionCtx
 
 
+_UNSEEN = -1e30  # finite, so that a query without any global row needs no case of its own
+
+
 class Attended(NamedTuple):
     """Result of attention."""
 
@@ -69,11 +72,9 @@ def dense(
     flat = queries.flatten(1, 2)  # [B, L * H, d]
     near = _window_scores(queries, rows, floor, seen.window)
     far = (flat @ seen.rows.mT).float() * queries.shape[-1] ** -0.5
-    far = far.unflatten(1, queries.shape[1:3]).masked_fill(
-        ~seen.visible.unsqueeze(-2), -torch.inf
-    )
+    far = far.unflatten(1, queries.shape[1:3]).masked_fill(~seen.visible.unsqueeze(-2), -torch.inf)
     lse = torch.logaddexp(near.logsumexp(-1), sink)
-    lse = torch.logaddexp(lse, _safe_logsumexp(far))
+    lse = torch.logaddexp(lse, far.logsumexp(-1))
     p = (far - lse.unsqueeze(-1)).exp().to(rows.dtype)
     out = (p.flatten(1, 2) @ seen.rows).unflatten(1, queries.shape[1:3])
     return Attended(out + _window_values(near, lse, rows, seen.window), lse)
@@ -99,9 +100,9 @@ def sparse(
     flat = queries.flatten(0, 1)  # [T, H, d]
     near = _window_scores(queries, rows, floor, seen.window)
     far = (flat @ seen.rows.mT).float() * queries.shape[-1] ** -0.5
-    far = far.masked_fill(~seen.valid.unsqueeze(-2), -torch.inf).unflatten(0, (batch, length))
+    far = far.masked_fill(~seen.valid.unsqueeze(-2), _UNSEEN).unflatten(0, (batch, length))
     lse = torch.logaddexp(near.logsumexp(-1), sink)
-    lse = torch.logaddexp(lse, _safe_logsumexp(far))
+    lse = torch.logaddexp(lse, far.logsumexp(-1))
     p = (far - lse.unsqueeze(-1)).exp().to(rows.dtype)
     out = (p.flatten(0, 1) @ seen.rows).unflatten(0, (batch, length))
     return Attended(out + _window_values(near, lse, rows, seen.window), lse)
@@ -113,13 +114,6 @@ class Selected(NamedTuple):
     rows: Tensor  # [T, k, d]
     valid: Tensor  # [T, k] bool
     window: int
-
-
-def _safe_logsumexp(scores: Tensor) -> Tensor:
-    """Like logsumexp, but a row without any finite score has no effect and no gradient."""
-    some = (scores > -torch.inf).any(-1)
-    least = torch.where(some.unsqueeze(-1), scores, -1e30)
-    return least.logsumexp(-1)
 
 
 def _window_scores(queries: Tensor, rows: Tensor, floor: Tensor | None, window: int) -> Tensor:

@@ -68,8 +68,17 @@ class Draw:
 
     floor: Tensor  # [B] decoder_start, 0 = not truncated
     cut: Tensor  # [B] rows from floor to before cut - 1 carry no loss
-    rounded: Tensor | None  # [B]
-    index_offset: int
+    rounded: Tensor  # [B] 0 or 1: caches rounded, where the phase rounds at all
+    sampled: Tensor  # [Q] positions whose queries train the indexer
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All of it by name."""
+        return {
+            "floor": self.floor,
+            "cut": self.cut,
+            "rounded": self.rounded,
+            "sampled": self.sampled,
+        }
 
 
 def draw(recipe: Recipe, phase: Phase, step: int, device: torch.device) -> Draw:
@@ -79,19 +88,21 @@ def draw(recipe: Recipe, phase: Phase, step: int, device: torch.device) -> Draw:
     truncated = (rng.random(count) < recipe.truncated_share) & phase.sparse
     cuts = rng.integers(keep + 1, phase.length - recipe.sizes.window // 2, count)
     floor = np.where(truncated, cuts - keep, 0)
+    stride = recipe.index_stride
+    positions = np.arange(0, phase.length, stride) + int(rng.integers(0, stride))
     half = torch.from_numpy((rng.random(count) < 0.5).astype(np.float32)).to(device)
     return Draw(
         floor=torch.from_numpy(floor).to(device),
         cut=torch.from_numpy(np.where(truncated, cuts, 0)).to(device),
-        rounded=half if phase.rounded else None,
-        index_offset=int(rng.integers(0, recipe.index_stride)),
+        rounded=half,
+        sampled=torch.from_numpy(positions).to(device),
     )
 
 
-def loss_weights(drawn: Draw, length: int) -> Tensor:
-    """1 where a row's prediction counts: not from floor up to the row before the cut."""
-    position = torch.arange(length, device=drawn.floor.device)
-    replayed = (position >= drawn.floor.unsqueeze(-1)) & (position < drawn.cut.unsqueeze(-1) - 1)
+def loss_weights(floor: Tensor, cut: Tensor, length: int) -> Tensor:
+    """1 where a row's prediction counts: not from floor up to the row before the cut: [B, L]."""
+    position = torch.arange(length, device=floor.device)
+    replayed = (position >= floor.unsqueeze(-1)) & (position < cut.unsqueeze(-1) - 1)
     return (~replayed).float()
 
 

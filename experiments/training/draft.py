@@ -7,6 +7,7 @@ previous draft in the Markov head. Teacher: the target's distribution at the sam
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -15,7 +16,7 @@ import torch.nn.functional as F
 from experiments.training import layers
 from experiments.training.attention import GatherRows
 from kernels.norm.reference import rms_norm
-from kernels.rotary.reference import frequencies, rotate, rotation
+from kernels.rotary.reference import Rotation, frequencies, rotate, rotation
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,7 +53,7 @@ def draft(
     block, eps = config.dspark_block_size, config.rms_norm_eps
     places = anchors.unsqueeze(-1) + torch.arange(block, device=anchors.device)  # [B, A, block]
     streams, pre = _start(table, context.tokens, anchors, config)
-    turn = rotation(places.flatten(), _frequencies(config, anchors.device))
+    turn = _rotation(places.flatten(), config)
     main = rms_norm(
         context.taps.to(table["mtp.0.main_proj.weight"].dtype) @ table["mtp.0.main_proj.weight"].T,
         table["mtp.0.main_norm.weight"],
@@ -93,8 +94,14 @@ def _start(
     return streams, pre
 
 
-def _frequencies(config: DeepseekV41Config, device: torch.device) -> Tensor:
-    return frequencies(config.qk_rope_head_dim, config.rope_theta).float().to(device)
+@cache  # made on the host: a recorded step may not
+def _frequencies(width: int, base: float, device: torch.device) -> Tensor:
+    return frequencies(width, base).float().to(device)
+
+
+def _rotation(positions: Tensor, config: DeepseekV41Config) -> Rotation:
+    width, base = config.qk_rope_head_dim, config.rope_theta
+    return rotation(positions, _frequencies(width, base, positions.device))
 
 
 class _Window(NamedTuple):
@@ -114,7 +121,7 @@ class _Window(NamedTuple):
 
     def rows(self, main: Tensor, w: layers.AttentionWeights, config: DeepseekV41Config) -> Tensor:
         positions = torch.arange(self.shape[1], device=main.device).repeat(self.shape[0])
-        turn = rotation(positions, _frequencies(config, main.device))
+        turn = _rotation(positions, config)
         rows = rotate(rms_norm(main @ w.wkv.T, w.kv_norm, config.rms_norm_eps), turn)
         return GatherRows.apply(rows, self.index)
 

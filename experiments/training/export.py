@@ -54,8 +54,9 @@ def _stored(
 def plain(weights: Mapping[str, Tensor], config: DeepseekV41Config) -> dict[str, Tensor]:
     """Return the same weights unquantised, bf16 where the release rounds: the bf16 master."""
     return {
-        name: (weights[name].float() if p.storage is Storage.F32 else weights[name].bfloat16())
-        .contiguous()
+        name: (
+            weights[name].float() if p.storage is Storage.F32 else weights[name].bfloat16()
+        ).contiguous()
         for name, p in parameters(config).items()
     }
 

@@ -16,6 +16,7 @@ from experiments.training import attention, layers, selection
 from experiments.training.attention import Dense, GatherRows, Selected
 from experiments.training.memory import NgramMemory, recall
 from kernels.formats import FP4_GROUP16, FP4_GROUP32, FP8_GROUP32, quantise_dequantise
+from kernels.indexer.reference import index_scores
 from kernels.norm.reference import rms_norm
 from kernels.rotary.reference import Rotation, Yarn, frequencies, rotation
 
@@ -41,6 +42,7 @@ class Operations:
     dense: Callable[..., attention.Attended] = attention.dense
     sparse: Callable[..., attention.Attended] = attention.sparse
     top: Callable[[Tensor, int], selection.Selection] = selection.exact_top
+    index_scores: Callable[..., Tensor] = index_scores
 
     @classmethod
     def compiled(cls) -> Operations:
@@ -48,7 +50,8 @@ class Operations:
         names = ("mix", "project", "add_attention", "add_experts", "gated_memory",
                  "window_only", "dense", "sparse")  # fmt: skip
         fused = {name: torch.compile(getattr(cls, name), dynamic=False) for name in names}
-        return cls(**fused, top=selection.fast_top)
+        scores = torch.compile(selection.summed_scores, dynamic=False)
+        return cls(**fused, top=selection.fast_top, index_scores=scores)
 
 
 class Batch(NamedTuple):
@@ -68,14 +71,6 @@ class Passed(NamedTuple):
     loads: Tensor  # [layers, E] tokens that chose each expert
 
 
-@dataclass(frozen=True, kw_only=True)
-class IndexSample:
-    """Which queries train the indexer."""
-
-    offset: int
-    stride: int
-
-
 class Target:
     """The backbone. Holds no weights: each call gets the views of the current ones."""
 
@@ -90,6 +85,7 @@ class Target:
         self.operations = operations
         self.memory = NgramMemory(config, token_map, device)
         self.device = device
+        self._turns: dict[tuple[int, int], Turns] = {}
 
     def run(
         self,
@@ -97,17 +93,25 @@ class Target:
         batch: Batch,
         *,
         sparse: bool,
-        sample: IndexSample | None = None,
+        sampled: Tensor | None = None,
     ) -> Passed:
-        """Run a batch; `sparse` turns selection on, `sample` asks for the index loss."""
-        run = _Run(self, table, batch, sparse, sample)
+        """Run a batch; `sparse` turns selection on.
+
+        `sampled` [Q] are the positions whose queries give the index loss; None: no such loss.
+        """
+        run = _Run(self, table, batch, sparse, sampled)
         for plan in self.config.layers:
             run.layer(plan)
         return run.passed()
 
+    def turns(self, shape: tuple[int, int]) -> Turns:
+        """Rotations of B sequences of L positions, made once a shape."""
+        if shape not in self._turns:
+            self._turns[shape] = _turns(self.config, shape, self.device)
+        return self._turns[shape]
 
-def turns(config: DeepseekV41Config, batch: tuple[int, int], device: torch.device) -> _Turns:
-    """Rotations of B sequences of L positions, flattened."""
+
+def _turns(config: DeepseekV41Config, batch: tuple[int, int], device: torch.device) -> Turns:
     count, length = batch
     positions = torch.arange(length, device=device).repeat(count)
     yarn = Yarn(
@@ -119,10 +123,12 @@ def turns(config: DeepseekV41Config, batch: tuple[int, int], device: torch.devic
     width = config.qk_rope_head_dim
     plain = frequencies(width, config.rope_theta).float().to(device)
     bent = frequencies(width, config.compress_rope_theta, yarn).float().to(device)
-    return _Turns(rotation(positions, plain), rotation(positions, bent))
+    return Turns(rotation(positions, plain), rotation(positions, bent))
 
 
-class _Turns(NamedTuple):
+class Turns(NamedTuple):
+    """Rotations of every token of a batch, flattened."""
+
     window: Rotation  # layers without global rows
     reach: Rotation  # layers with them
 
@@ -146,19 +152,19 @@ class _Run:
         table: Mapping[str, Tensor],
         batch: Batch,
         sparse: bool,
-        sample: IndexSample | None,
+        sampled: Tensor | None,
     ) -> None:
         self.target, self.table, self.batch = target, table, batch
         self.config, self.do = target.config, target.operations
-        self.sparse, self.sample = sparse, sample
-        self.shape = tuple(batch.tokens.shape)
-        self.turns = turns(self.config, self.shape, target.device)
+        self.sparse, self.sampled = sparse, sampled
+        self.shape = (batch.tokens.shape[0], batch.tokens.shape[1])
+        self.turns = target.turns(self.shape)
         embedded = GatherRows.apply(table["embed.weight"], batch.tokens.flatten()).float()
         self.streams = embedded.unsqueeze(1).repeat(1, self.config.hc_mult, 1)
         self.pre = torch.zeros_like(self.streams[..., 0])
         self.pre[:, 0] = 1.0
         self.memory_rows = target.memory.rows(batch.tokens)
-        self.chooser = selection.Chooser(self.do.top, self.config)
+        self.chooser = selection.Chooser(self.do.top, self.do.index_scores, self.config)
         self.candidates: Tensor | None = None
         self.owner: selection.GlobalRows | None = None
         self.source: _Source | None = None
@@ -222,7 +228,7 @@ class _Run:
             attended = self.do.dense(queries, rows, sink, floor, seen)
         else:
             attended = self.do.sparse(queries, rows, sink, floor, source.selected)
-        if self.sample is not None:
+        if self.sampled is not None:
             source.shares.append(self._shares(queries, attended.lse, source.owner))
         return attended.out
 
@@ -262,19 +268,19 @@ class _Run:
         return Selected(gathered, valid.flatten(0, 1), self.config.sliding_window)
 
     def _close_source(self) -> None:
-        source, sample = self.source, self.sample
+        source, sampled = self.source, self.sampled
         self.source = None
-        if source is None or sample is None:
+        if source is None or sampled is None:
             return
-        index = source.index.sample(sample.offset, sample.stride)
-        seen = self._visible(source.owner.ratio)[sample.offset :: sample.stride]
+        index = source.index.at(sampled)
+        seen = self._visible(source.owner.ratio)[sampled]
         scores = self.chooser.scores(index, source.owner.keys, seen)
         shares = torch.stack(source.shares).sum(0)
         self.index_losses.append(selection.index_divergence(scores, shares, seen))
 
     def _shares(self, queries: Tensor, lse: Tensor, owner: selection.GlobalRows) -> Tensor:
-        assert self.sample is not None
-        some = slice(self.sample.offset, None, self.sample.stride)
+        some = self.sampled
+        assert some is not None
         seen = self._visible(owner.ratio)[some]
         return selection.attention_shares(queries[:, some], lse[:, some], owner.rows, seen)
 

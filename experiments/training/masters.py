@@ -15,7 +15,7 @@ from kernels.quantize.reference import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from torch import Tensor
 
@@ -111,12 +111,16 @@ class Leaves:
             for key, group in groups.items()
         }
 
-    def refresh(self, masters: Mapping[str, Tensor], *, as_shipped: bool) -> None:
-        """Copy the masters in, rounded to the released form if asked."""
+    def refresh(
+        self, masters: Mapping[str, Tensor], keys: Iterable[str], *, as_shipped: bool
+    ) -> None:
+        """Copy the masters of some groups in, rounded to the released form if asked."""
         with torch.no_grad():
-            for key, leaf in self.tensors.items():
+            for key in keys:
                 master = masters[key]
-                leaf.copy_(rounded(master, self._groups[key].storage) if as_shipped else master)
+                self.tensors[key].copy_(
+                    rounded(master, self._groups[key].storage) if as_shipped else master
+                )
 
     def train(self, keys: frozenset[str]) -> None:
         """Ask for gradients of these groups only, and drop those there are."""

@@ -53,40 +53,44 @@ class Optimiser:
             self.state[f"mean.{key}"] = torch.zeros_like(masters[key])
             self.state[f"square.{key}"] = torch.zeros_like(masters[key])
 
-    def step(self, gradients: Mapping[str, Tensor], number: int, scale: float) -> None:
-        """Apply gradients; `number` counts from 1, `scale` multiplies the learning rates."""
+    def step(self, gradients: Mapping[str, Tensor], now: Tensor) -> None:
+        """Apply gradients. `now` is `schedule_values` of this step, on the masters' device."""
         with torch.no_grad():
             for key in self._matrices:
-                self._muon(key, gradients[key].float(), scale)
+                self._muon(key, gradients[key].float(), now[0])
             others = [gradients[key].float() for key in self._others]
             norm = torch.stack(torch._foreach_norm(others)).norm()
             torch._foreach_mul_(others, (self._rates.clip / (norm + 1e-6)).clamp(max=1.0))
-            self._adam(others, number, scale)
+            self._adam(others, now)
 
-    def _muon(self, key: str, gradient: Tensor, scale: float) -> None:
+    def schedule_values(self, number: int, scale: float) -> list[float]:
+        """What `step` needs of step `number` (from 1) when `scale` multiplies the rates."""
+        first, second = self._rates.betas
+        return [scale, scale / (1 - first**number), 1 - second**number]
+
+    def _muon(self, key: str, gradient: Tensor, scale: Tensor) -> None:
         rates, master = self._rates, self._masters[key]
         momentum = self.state[f"momentum.{key}"].lerp_(gradient, 1 - rates.momentum)
         update = orthogonalised(gradient.lerp(momentum, rates.momentum))
-        rate = rates.muon_lr * scale
-        master.mul_(1 - rate * rates.weight_decay)
         tall = max(1.0, master.shape[-2] / master.shape[-1]) ** 0.5
-        master.add_(update, alpha=-rate * tall)
+        master.mul_(1 - scale * (rates.muon_lr * rates.weight_decay))
+        master.sub_(update * (scale * (rates.muon_lr * tall)))
 
-    def _adam(self, gradients: list[Tensor], number: int, scale: float) -> None:
+    def _adam(self, gradients: list[Tensor], now: Tensor) -> None:
         first, second = self._rates.betas
         means = [self.state[f"mean.{key}"] for key in self._others]
         squares = [self.state[f"square.{key}"] for key in self._others]
         torch._foreach_lerp_(means, gradients, 1 - first)
         torch._foreach_mul_(squares, second)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - second)
-        roots = torch._foreach_sqrt(torch._foreach_div(squares, 1 - second**number))
+        roots = torch._foreach_sqrt(torch._foreach_div(squares, now[2]))
         torch._foreach_add_(roots, self._rates.epsilon)
-        rate = self._rates.adam_lr * scale
-        for key, mean, root in zip(self._others, means, roots, strict=True):
-            own = rate / 3 if _SLOW.search(key) else rate
+        updates = torch._foreach_div(means, roots)
+        for key, update in zip(self._others, updates, strict=True):
+            rate = self._rates.adam_lr / (3 if _SLOW.search(key) else 1)
             if _DECAYED.search(key):
-                self._masters[key].mul_(1 - own * self._rates.weight_decay)
-            self._masters[key].addcdiv_(mean, root, value=-own / (1 - first**number))
+                self._masters[key].mul_(1 - now[0] * (rate * self._rates.weight_decay))
+            self._masters[key].sub_(update * (now[1] * rate))
 
 
 def is_matrix(key: str) -> bool:

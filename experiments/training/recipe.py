@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from engine.models.deepseek_v41.config import DeepseekV41Config
@@ -90,6 +90,12 @@ class Recipe:
         """Rows that truncation keeps: window + draft length + 1."""
         return self.sizes.window + BLOCK + 1
 
+    def scaled(self, factor: float) -> Recipe:
+        """The same recipe with `factor` times as many steps of every phase."""
+        phases = (*self.phases, self.draft)
+        *target, drafter = (replace(p, steps=max(1, round(p.steps * factor))) for p in phases)
+        return replace(self, phases=tuple(target), draft=drafter)
+
     def phase_at(self, step: int) -> Phase:
         """The phase of a target step."""
         for phase in self.phases:
@@ -128,13 +134,13 @@ _NANO = Recipe(
     seed=20261129,
     step_tokens=65536,
     phases=(
-        Phase(steps=2400, length=1024, sparse=False, rounded=False),
+        Phase(steps=1400, length=1024, sparse=False, rounded=False),
         Phase(steps=3000, length=1024, sparse=True, rounded=False),
-        Phase(steps=800, length=4096, sparse=True, rounded=True),
+        Phase(steps=350, length=4096, sparse=True, rounded=True),
     ),
-    draft=Phase(steps=1500, length=1024, sparse=True, rounded=True),
+    draft=Phase(steps=2200, length=1024, sparse=True, rounded=True),
     anchors_every=4,
-    muon_lr=0.012,
+    muon_lr=0.02,
     adam_lr=3e-3,
     draft_lr_scale=1.0,
     decay_from=0.35,

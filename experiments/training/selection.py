@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from kernels.indexer.reference import candidate_rows, index_scores
+from kernels.indexer.reference import candidate_rows
 from kernels.norm.reference import rms_norm
 from kernels.rotary.reference import Rotation, rotate
 from kernels.topk.reference import positions_of, top_k_mask
@@ -38,9 +38,11 @@ class Index(NamedTuple):
     queries: Tensor  # [B, L, Hi, di]
     weights: Tensor  # [B, L, Hi]
 
-    def sample(self, offset: int, stride: int) -> Index:
-        """Every `stride`-th query."""
-        return Index(self.queries[:, offset::stride], self.weights[:, offset::stride])
+    def at(self, positions: Tensor) -> Index:
+        """The queries at some positions [Q]."""
+        return Index(
+            self.queries.index_select(1, positions), self.weights.index_select(1, positions)
+        )
 
 
 Selection = tuple["Tensor", "Tensor"]  # rows [..., k] int64 ascending or not, and valid [..., k]
@@ -102,11 +104,12 @@ class Chooser(NamedTuple):
     """How rows are selected."""
 
     top: Callable[[Tensor, int], Selection]
+    index_scores: Callable[[Tensor, Tensor, Tensor], Tensor]
     config: DeepseekV41Config
 
     def scores(self, index: Index, keys: Tensor, seen: Tensor) -> Tensor:
         """Index scores of all queries, -inf where a row is not visible: [B, L, N] float32."""
-        return index_scores(*index, keys).masked_fill(~seen, -torch.inf)
+        return self.index_scores(*index, keys).masked_fill(~seen, -torch.inf)
 
     def candidates(self, scores: Tensor, counts: Tensor) -> Tensor:
         """Mask [B, L, N] of the rows among which later sources may select."""
@@ -117,6 +120,14 @@ class Chooser(NamedTuple):
             config.candidate_block_size,
             config.candidate_topk_blocks,
         )
+
+
+def summed_scores(queries: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
+    """kernels.indexer's scores with products in the dtype of the queries, and a sum that fuses."""
+    heads = queries.shape[2]
+    products = queries.flatten(1, 2) @ keys.mT
+    products = products.unflatten(1, (-1, heads)).float()
+    return (products.relu() * weights.unsqueeze(-1)).sum(2)
 
 
 def exact_top(scores: Tensor, k: int) -> Selection:

@@ -46,9 +46,8 @@ def facts(manifest: Mapping[str, object]) -> recipe.TokenFacts:
     )
 
 
-def prepare(name: str, pack: packing.Pack, device: torch.device) -> Run:
+def prepare(plan: recipe.Recipe, pack: packing.Pack, device: torch.device) -> Run:
     """Join a recipe and a pack."""
-    plan = recipe.find(name)
     tokens = facts(pack.manifest)
     tokenizer = Tokenizer.load(pack.tokenizer_file.parent)
     return Run(
@@ -64,7 +63,7 @@ def prepare(name: str, pack: packing.Pack, device: torch.device) -> Run:
 def go(trainer: Trainer, folder: Path, limits: Limits) -> bool:
     """Advance until the recipe or the time is over; True when the recipe is done.
 
-    Saves the state at the end and appends to the log every 20 steps.
+    Saves the state at the end, and appends to the log every 20 steps.
     """
     start = limits.clock()
     while trainer.step < trainer.steps:
@@ -97,18 +96,20 @@ def resume(trainer: Trainer, folder: Path) -> None:
     store.truncate_log(folder, state.step)
 
 
-def _main(
+def _main(  # noqa: PLR0913  one option each
     config: Annotated[str, typer.Option(help="Recipe.")] = "nano",
     data: Annotated[Path, typer.Option(help="Unpacked corpus.")] = Path(".train/pack"),
     state: Annotated[Path, typer.Option(help="Folder of the run.")] = Path(".train/state"),
     masters: Annotated[Path | None, typer.Option(help="Where master weights go.")] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    scale: Annotated[float, typer.Option(help="Times the steps of the recipe.")] = 1.0,
     time_limit: Annotated[float | None, typer.Option(help="Seconds of this piece.")] = None,
     continued: Annotated[bool, typer.Option("--resume", help="Continue the run.")] = False,
 ) -> None:
     begun = _CLOCK()
     torch.set_float32_matmul_precision("high")
-    trainer = Trainer(prepare(config, packing.load(data), torch.device(device)))
+    plan = recipe.find(config).scaled(scale)
+    trainer = Trainer(prepare(plan, packing.load(data), torch.device(device)))
     if continued:
         resume(trainer, state)
     left = None if time_limit is None else time_limit - (_CLOCK() - begun)

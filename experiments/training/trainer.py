@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
 
 from experiments.training import batches, draft, masters, stacks
-from experiments.training.forward import Batch, IndexSample, Operations, Target
+from experiments.training.forward import Batch, Operations, Target
 from experiments.training.optimiser import Optimiser, Rates
+from experiments.training.recording import Inputs, Measures, Recorded, side_stream
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -67,6 +69,7 @@ class Trainer:
         self.tokens = batches.TokenString(run.training, run.recipe, run.device)
         dtype = torch.bfloat16 if run.compiled else torch.float32
         self.leaves = masters.Leaves(self.groups, dtype, run.device)
+        self._side = side_stream() if run.compiled else None
         self._head_loss = _fused(head_loss, run.compiled)
         self._draft_loss = _fused(draft.draft_loss, run.compiled)
         self.step = 0
@@ -99,14 +102,14 @@ class Trainer:
         for key, tensor in state.optimiser.items():
             self.optimiser.state[key].copy_(tensor)
 
-    def advance(self) -> dict[str, Tensor]:
+    def advance(self) -> Measures:
         """Do one step and return its measures, still on the device."""
         measures = self._draft_step() if self.drafting else self._target_step()
         self.step += 1
         if self.step in (self.recipe.target_steps, self.steps):
             self._begin_part()
         else:
-            self._refresh()
+            self._refresh(sorted(self.trained))
         return measures
 
     def _begin_part(self) -> None:
@@ -126,31 +129,49 @@ class Trainer:
                 weight_decay=self.recipe.weight_decay,
             ),
         )
-        self._refresh()
+        self._recorded: dict[Phase, Callable[[Inputs], Measures]] = {}
+        self._refresh(sorted(self.groups))
         self.leaves.train(self.trained)
 
-    def _refresh(self) -> None:
+    def _refresh(self, keys: Sequence[str]) -> None:
         as_shipped = self.drafting or self.recipe.phase_at(self.step).rounded
-        self.leaves.refresh(self.masters, as_shipped=as_shipped)
+        biases = [_DRAFT_BIAS if self.drafting else _BIAS]
+        self.leaves.refresh(self.masters, [*keys, *biases], as_shipped=as_shipped)
 
     def _views(self) -> dict[str, Tensor]:
         return stacks.views(self.leaves.tensors, self.groups)
 
-    def _target_step(self) -> dict[str, Tensor]:
+    def _target_step(self) -> Measures:
         recipe, phase = self.recipe, self.recipe.phase_at(self.step)
-        tokens = self._sequences(phase, self.step)
         drawn = batches.draw(recipe, phase, self.step, self.run.device)
+        now = self._now(self.step, recipe.target_steps)
+        inputs = {"tokens": self._sequences(phase, self.step), "now": now, **drawn.tensors()}
+        return self._body(phase)(inputs)
+
+    def _body(self, phase: Phase) -> Callable[[Inputs], Measures]:
+        """The step of a phase; recorded where that pays and nothing in it needs the host."""
+        if phase not in self._recorded:
+            plain = self._draft_work if self.drafting else partial(self._target_work, phase)
+            fits = self.run.compiled and (self.drafting or not phase.rounded)
+            self._recorded = {phase: Recorded(plain, self._side) if fits else plain}
+        return self._recorded[phase]
+
+    def _target_work(self, phase: Phase, inputs: Inputs) -> Measures:
+        tokens, floor = inputs["tokens"], inputs["floor"]
         table = self._views()
-        batch = Batch(tokens[:, :-1], drawn.floor if phase.sparse else None, drawn.rounded)
-        sample = IndexSample(offset=drawn.index_offset, stride=recipe.index_stride)
-        passed = self.target.run(table, batch, sparse=phase.sparse, sample=sample)
-        weights = batches.loss_weights(drawn, phase.length)
+        batch = Batch(
+            tokens[:, :-1],
+            floor if phase.sparse else None,
+            inputs["rounded"] if phase.rounded else None,
+        )
+        passed = self.target.run(table, batch, sparse=phase.sparse, sampled=inputs["sampled"])
+        weights = batches.loss_weights(floor, inputs["cut"], phase.length)
         loss = self._head_loss(
             passed.hidden, table["head.weight"], tokens[:, 1:].flatten(), weights.flatten()
         )
         assert passed.index_loss is not None
-        (loss + recipe.index_weight * passed.index_loss).backward()
-        self._apply(self.step + 1, self._rate(self.step, recipe.target_steps))
+        (loss + self.recipe.index_weight * passed.index_loss).backward()
+        self._apply(inputs["now"])
         self._balance(_BIAS, passed.loads)
         return {
             "loss": loss.detach(),
@@ -158,14 +179,20 @@ class Trainer:
             "busiest_expert": (passed.loads / passed.loads.mean(-1, keepdim=True)).max(),
         }
 
-    def _draft_step(self) -> dict[str, Tensor]:
+    def _draft_step(self) -> Measures:
         recipe, phase = self.recipe, self.recipe.draft
-        number = self.step - recipe.target_steps
-        tokens = self._sequences(phase, self.step)[:, :-1]
+        inputs = {
+            "tokens": self._sequences(phase, self.step)[:, :-1],
+            "anchors": batches.anchors(recipe, phase, self.step, self.run.device),
+            "now": self._now(self.step - recipe.target_steps, phase.steps),
+        }
+        return self._body(phase)(inputs)
+
+    def _draft_work(self, inputs: Inputs) -> Measures:
+        tokens, places = inputs["tokens"], inputs["anchors"]
         table = self._views()
         with torch.no_grad():
             passed = self.target.run(table, Batch(tokens), sparse=True)
-        places = batches.anchors(recipe, phase, self.step, self.run.device)
         drafted = draft.draft(
             table, draft.Context(tokens, passed.taps), places, self.config, self.operations
         )
@@ -173,7 +200,7 @@ class Trainer:
             drafted, self._teacher(passed.hidden, places, table), _POSITION_DECAY
         )
         (loss.draft + _CONFIDENCE_WEIGHT * loss.confidence).backward()
-        self._apply(number + 1, self._rate(number, phase.steps))
+        self._apply(inputs["now"])
         self._balance(_DRAFT_BIAS, drafted.load)
         return {
             "draft_loss": loss.draft.detach(),
@@ -195,14 +222,18 @@ class Trainer:
         count = self.recipe.step_tokens // phase.length
         return self.tokens.sequences(step * count, count, phase.length)
 
-    def _apply(self, number: int, rate: float) -> None:
+    def _now(self, number: int, steps: int) -> Tensor:
+        values = self.optimiser.schedule_values(number + 1, self._rate(number, steps))
+        return torch.tensor(values, dtype=torch.float32, device=self.run.device)
+
+    def _apply(self, now: Tensor) -> None:
         leaves = self.leaves.tensors
         gradients = {}
         for key in self.trained:
             gradient = leaves[key].grad
             assert gradient is not None, key
             gradients[key] = gradient
-        self.optimiser.step(gradients, number, rate)
+        self.optimiser.step(gradients, now)
         for key in self.trained:
             leaves[key].grad = None
 

@@ -9,7 +9,7 @@ from safetensors.torch import load_file
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.contract import parameters
 from experiments.training import draft, masters, recipe, stacks
-from experiments.training.forward import Batch, IndexSample, Operations, Target
+from experiments.training.forward import Batch, Operations, Target
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
 CPU = torch.device("cpu")
@@ -113,7 +113,7 @@ def test_the_indexer_learns_from_its_own_loss_only():
     tokens = torch.randint(0, 97, (2, 64), generator=torch.Generator().manual_seed(0))
     target = Target(config, [t % 50 for t in range(97)], Operations(), CPU)
     table = stacks.views(leaves, groups)
-    passed = target.run(table, Batch(tokens), sparse=True, sample=IndexSample(offset=0, stride=2))
+    passed = target.run(table, Batch(tokens), sparse=True, sampled=torch.arange(0, 64, 2))
     passed.hidden.square().sum().backward(retain_graph=True)
     indexers = [key for key in groups if "indexer" in key]
     assert indexers

@@ -100,7 +100,7 @@ def test_rows_between_the_floor_and_the_cut_carry_no_loss():
     plan = recipe.find("smoke")
     phase = plan.phases[1]
     drawn = batches.draw(plan, phase, 3, CPU)
-    weights = batches.loss_weights(drawn, phase.length)
+    weights = batches.loss_weights(drawn.floor, drawn.cut, phase.length)
     truncated = drawn.floor > 0
     assert truncated.any()
     assert not truncated.all()
