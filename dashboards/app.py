@@ -9,7 +9,9 @@ import streamlit as st
 import workbench as wb
 from dashboards.parts import apply_style
 
-PAGES = Path(__file__).parent / "pages"
+# Not "pages": streamlit serves a folder of that name by itself, past this file, to whoever
+# opens a page other than the first on a server that has not run yet.
+PAGES = Path(__file__).parent / "views"
 WORDMARK = (
     '<svg xmlns="http://www.w3.org/2000/svg" width="198" height="28" viewBox="0 0 198 28">'
     '<path d="M3 23 V15 H11 V10 H19 V5" fill="none" stroke="#0072B2" stroke-width="2.6"/>'

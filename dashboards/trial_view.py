@@ -47,7 +47,7 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
         parts.html(_short_metrics(trial.metrics, list(names)))
         parts.html(_gates_short(trial))
         st.page_link(
-            "pages/run.py",
+            "views/run.py",
             label="Open this trial",
             icon=":material/open_in_full:",
             query_params={"run": reader.run.run_id, "trial": trial_id},

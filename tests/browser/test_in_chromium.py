@@ -50,6 +50,8 @@ class Visit:
         boxes = self.page.locator("[data-testid=stException], [data-testid=stAlertContentError]")
         assert boxes.count() == 0
         assert self.troubles == []
+        style = "getComputedStyle(document.querySelector('.stMainBlockContainer')).maxWidth"
+        assert self.page.evaluate(style) == "1320px"
         wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         assert self.page.evaluate(wide) <= 1
 
@@ -85,6 +87,13 @@ def test_a_page_fits_a_phone_in_the_dark(visit, demo_store, path):
     opened.check()
     colour = opened.page.evaluate("getComputedStyle(document.querySelector('.stApp')).color")
     assert min(int(part) for part in colour.strip("rgb()").split(",")[:3]) > 180
+
+
+def test_the_first_visit_to_a_fresh_server_may_be_any_page(visit, tmp_path):
+    records.fill_store(tmp_path, [records.record()])
+    opened = visit(tmp_path, "pareto")
+    opened.check()
+    assert opened.page.get_by_role("link", name="Overview", exact=True).count() == 1
 
 
 def test_a_click_on_a_point_leads_to_its_trial(visit, demo_store):

@@ -56,7 +56,7 @@ def open_page(stores, monkeypatch):
         app.run()
         app.query_params.update(query)
         if page != "overview":
-            app.switch_page(f"pages/{page}.py")
+            app.switch_page(f"views/{page}.py")
         return app.run()
 
     return opened

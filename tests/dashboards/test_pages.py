@@ -132,6 +132,6 @@ def test_ten_thousand_trials_open_on_every_page(open_page, big_store):
     for page in ("pareto", "run"):
         assert not app.exception
         assert f"{MANY} of {MANY} trials" in shown(app) or f"of {MANY:,}" in shown(app)
-        app.switch_page(f"pages/{page}.py").run()
+        app.switch_page(f"views/{page}.py").run()
     assert not app.exception
     assert f"of {MANY:,} trials" in shown(app)

@@ -71,13 +71,13 @@ def _card(summary: wb.RunSummary) -> None:
     parts.html(markup.progress(dict(summary.counts), summary.planned))
     with st.container(horizontal=True):
         st.page_link(
-            "pages/pareto.py",
+            "views/pareto.py",
             label="Explore the front",
             icon=":material/scatter_plot:",
             query_params={"run": summary.run_id},
         )
         st.page_link(
-            "pages/run.py",
+            "views/run.py",
             label="Open the run",
             icon=":material/list_alt:",
             query_params={"run": summary.run_id},
