@@ -7,6 +7,7 @@ import pandas as pd
 
 from experiments.metric_specs import METRICS, MetricSpec
 from workbench.figures_text import (
+    axis_mark,
     axis_phrase,
     axis_words,
     interval,
@@ -19,6 +20,7 @@ from workbench.figures_text import (
 from workbench.fronts import Front
 from workbench.pareto import Axis
 
+MAX_LABEL_AXES = 4  # a label beside a point names no more
 CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
 
 
@@ -128,7 +130,18 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
     if not missing.empty:
         states = ", ".join(f"{count:,} {state}" for state, count in missing.items())
         parts.append(f"not drawn: {states}")
-    return "; ".join(parts)
+    parts.append(_label_key(drawn[drawn["on_front"]]))
+    return "; ".join(part for part in parts if part)
+
+
+def _label_key(members: pd.DataFrame) -> str:
+    """What the letters of the labels beside the front's points stand for."""
+    pairs = [
+        f"{axis_mark(name)} {axis_words(name)}"
+        for name in varying(members)[:MAX_LABEL_AXES]
+        if axis_mark(name).strip() != axis_words(name)
+    ]
+    return f"labels: {', '.join(pairs)}" if pairs else ""
 
 
 def finding(points: pd.DataFrame, front: Front) -> str:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
     CROWDED_FROM,
+    MAX_LABEL_AXES,
     axis_title,
     finding_of,
     marks_table,
@@ -190,7 +191,7 @@ def _legend_entry(group: Group) -> go.Scatter:
 
 def _add_labels(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
     members = drawn[drawn["on_front"]].sort_values("y", ascending=False).head(MAX_LABELS)
-    axes = varying(members)[:4]
+    axes = varying(members)[:MAX_LABEL_AXES]
     if members.empty or not axes:
         return
     texts = [

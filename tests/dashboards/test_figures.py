@@ -271,3 +271,8 @@ def test_a_metric_table_has_definitions_and_reasons():
     assert math.isnan(found.loc["TTFT p99", "value"])
     assert "harmonic over requests" in found.loc["Interactivity", "definition"]
     assert figures.metric_table(records.record(state=records.TrialState.FAILED)).empty
+
+
+def test_the_letters_of_the_labels_are_explained(points):
+    text = drawn(points)[0].layout.title.text.replace("<br>", " ")
+    assert "labels: c requests in flight, dp replicas" in text
