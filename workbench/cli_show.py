@@ -82,6 +82,8 @@ def show(
         say(f"note: {label}", style="yellow")
     table = point_table(run.points())
     show_table("trials", table.headers, table.rows)
+    if table.note:
+        say(table.note)
     if json:
         say_json({"run": _document(run.summary), "trials": run.documents()})
 

@@ -37,6 +37,7 @@ class Look:
     subtitle: str = ""
     dark: bool = False
     height: int = 430
+    columns: int = 46  # characters of the title in a line: 46 fit a phone
     selected: str | None = None  # the trial id that gets a ring
 
 
@@ -64,7 +65,7 @@ def pareto(
     drawn = rows[rows["drawn"]]
     title = look.title or finding_of(drawn, front)
     below = subtitle(look.subtitle, rows, drawn)
-    figure = base_figure(title, below, dark=look.dark, height=look.height)
+    figure = base_figure(title, below, dark=look.dark, height=look.height, columns=look.columns)
     groups = _groups(drawn, by)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:

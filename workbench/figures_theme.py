@@ -48,16 +48,18 @@ def with_alpha(colour: str, alpha: float) -> str:
     return f"rgba({red},{green},{blue},{alpha})"
 
 
-def base_figure(title: str, subtitle: str, *, dark: bool, height: int) -> go.Figure:
+def base_figure(
+    title: str, subtitle: str, *, dark: bool, height: int, columns: int = 46
+) -> go.Figure:
     """An empty figure with the shared look, `height` pixels below its title.
 
-    Both texts are wrapped to fit a phone and escaped.
+    Both texts are escaped, and wrapped at `columns` characters of the title: 46 fit a phone.
     """
     colours = ink(dark=dark)
-    head = f"<b>{wrap(title, 46)}</b>"
+    head = f"<b>{wrap(title, columns)}</b>"
     lines = 1.3 * (head.count("<br>") + 1)
     if subtitle:
-        below = wrap(subtitle, 62)
+        below = wrap(subtitle, columns * 4 // 3)
         lines += below.count("<br>") + 1
         head += f'<br><span style="font-size:12px;color:{colours.muted}">{below}</span>'
     top = round(30 + 17 * lines)

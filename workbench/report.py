@@ -106,7 +106,8 @@ def _markdown_table(table: Table) -> str:
 
     lines = [table.headers, ("---",) * len(table.headers)]
     lines += [tuple(str(markdown_text(cell)) for cell in row) for row in table.rows]
-    return Markup("\n").join(Markup(f"| {' | '.join(line)} |") for line in lines)
+    text = Markup("\n").join(Markup(f"| {' | '.join(line)} |") for line in lines)
+    return text + Markup(f"\n\n{markdown_text(table.note)}") if table.note else text
 
 
 def _environment(*, escape: bool) -> Environment:

@@ -32,12 +32,25 @@ HOST_FIELDS = ("reasons", "packages", "environment_variables", "engine_settings"
 Row = tuple[str, ...]
 
 
+class Measured(str):
+    """`12.3 (11.9 to 12.8, n=64)`, whose two halves a page may set on two lines."""
+
+    __slots__ = ("aside", "head")
+
+    def __new__(cls, head: str, aside: str = "") -> Measured:
+        """`aside` is the interval and n, or why there is no number; empty for nothing to say."""
+        text = super().__new__(cls, f"{head} ({aside})" if aside else head)
+        text.head, text.aside = head, aside
+        return text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Headers and rows of text."""
+    """Headers and rows of text; `note` says what the rows leave out because it is always so."""
 
     headers: Row
     rows: tuple[Row, ...]
+    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,13 +136,13 @@ def best_point(points: pd.DataFrame, axis: Axis) -> pd.Series | None:
     return sound.loc[place]
 
 
-def measured(point: pd.Series, metric: str) -> str:
+def measured(point: pd.Series, metric: str) -> Measured:
     """`12.3 (11.9 to 12.8, n=64)`; a missing number is a dash with its reason."""
     value = point.get(metric)
-    if value is None or value != value:
+    if not _present(value):
         reason = point.get(f"{metric}.reason")
-        return f"{MISSING} ({reason})" if isinstance(reason, str) else MISSING
-    return f"{number(value)} ({_spread(point, metric)})"
+        return Measured(MISSING, reason if isinstance(reason, str) else "")
+    return Measured(number(value), _spread(point, metric))
 
 
 def _spread(point: pd.Series, metric: str) -> str:
@@ -151,22 +164,44 @@ def _present(value: object) -> bool:
 
 
 def point_table(points: pd.DataFrame) -> Table:
-    """One row a point: its configuration, state, n and the metrics shown, with intervals."""
-    metrics = [name for name in SHOWN if name in points.columns]
-    headers = ["trial", "configuration", "workload", "repeat", "state"]
+    """One row a point: axes, workload, state and the metrics shown, with intervals.
+
+    What is the same for every point (one workload, one repeat, a metric that no point has) goes
+    into the note instead of a column.
+    """
+    axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
+    varying = [name for name in ("workload.name", "repeat") if _varies(points, name)]
+    shown = [name for name in SHOWN if name in points.columns]
+    metrics = [name for name in shown if points[name].notna().any()]
+    plain = [*axes, *varying]
+    headers = ["trial", *(_plain_header(name) for name in plain), "state"]
     headers += [f"{METRICS[name].label} [{METRICS[name].unit}]" for name in metrics]
     rows = [
         (
             str(point["trial_id"]),
-            configuration(point),
-            value_text(point.get("workload.name")),
-            str(point["repeat"]),
+            *(value_text(point[name]) if _present(point[name]) else MISSING for name in plain),
             str(point["state"]),
             *(measured(point, name) for name in metrics),
         )
         for _, point in points.iterrows()
     ]
-    return Table(headers=tuple(headers), rows=tuple(rows))
+    absent = [_absent(points, name) for name in shown if name not in metrics]
+    return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(absent))
+
+
+def _varies(points: pd.DataFrame, column: str) -> bool:
+    return column in points.columns and points[column].nunique(dropna=False) > 1
+
+
+def _plain_header(column: str) -> str:
+    return column.removeprefix("axis.").removesuffix(".name").replace("_", " ")
+
+
+def _absent(points: pd.DataFrame, metric: str) -> str:
+    reasons = points.get(f"{metric}.reason")
+    said = [] if reasons is None else sorted({r for r in reasons if isinstance(r, str)})
+    why = f": {'; '.join(said)}" if said else ""
+    return f"{METRICS[metric].label} is missing for every point{why}."
 
 
 def _problems(points: pd.DataFrame) -> Table:
@@ -264,7 +299,7 @@ def _figure(
     except ImportError:
         return None, None, "plotly is not installed here, so the figure is left out."
     try:
-        figure = figures.pareto(points, front, look=figures.Look(subtitle=subtitle))
+        figure = figures.pareto(points, front, look=figures.Look(subtitle=subtitle, columns=110))
     except WorkbenchError as error:
         return None, None, str(error)
     html = figure.to_html(
