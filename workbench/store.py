@@ -79,7 +79,7 @@ class Store:
         found = {
             "format_version": FORMAT_VERSION,
             "run_id": run_id,
-            "started_utc": started.isoformat(timespec="seconds"),
+            "started_utc": started.isoformat(timespec="milliseconds"),
             **{name: getattr(facts, name) for name in facts.__dataclass_fields__},
         }
         with explained(self.path):

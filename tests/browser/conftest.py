@@ -26,9 +26,12 @@ FLAGS = [
 START_LIMIT_S = 90
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
-    """A running chromium; without one the browser tests are skipped with the reason."""
+    """A running chromium; without one the browser tests are skipped with the reason.
+
+    Not kept for the session: while it runs, so does an event loop, and no test may start another.
+    """
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
         pytest.skip(f"no browser on this machine: none of {', '.join(BROWSERS)} is on the PATH")
@@ -44,7 +47,6 @@ def demo_store(tmp_path_factory):
     """A store like the demo's, with an older run in which everything failed."""
     folder = tmp_path_factory.mktemp("demo")
     records.fill_store(folder, records.failed_records(), name="older")
-    time.sleep(1.1)  # a run's start is stored in seconds, and the newest comes first
     records.fill_store(folder)
     return folder
 
