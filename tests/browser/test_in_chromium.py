@@ -7,66 +7,6 @@ from tests.fakes import records
 
 pytestmark = pytest.mark.browser
 PAGES = ("", "pareto", "run")
-PATIENCE_MS = 60_000
-READY = ".js-plotly-plot, .wb-empty, .wb-table, [data-testid=stException]"
-# Streamlit asks for these below the page's own path first; the answer "not there" is expected.
-PROBES = ("_stcore/health", "_stcore/host-config")
-
-
-class Visit:
-    """One open page and everything that went wrong on it."""
-
-    def __init__(self, browser, address, path, width=1280, scheme="light"):
-        self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
-        self.page = self.context.new_page()
-        self.page.set_default_timeout(PATIENCE_MS)
-        self.troubles = []
-        self.page.on("pageerror", lambda error: self.troubles.append(str(error)))
-        self.page.on("console", self._heard)
-        self.page.on("response", self._answered)
-        self.page.on("requestfailed", lambda asked: self.troubles.append(asked.url))
-        self.page.on("dialog", lambda dialog: (self.troubles.append("alert"), dialog.dismiss()))
-        self.page.goto(f"{address}/{path}")
-        self.page.wait_for_selector(READY)
-        self.settle()
-
-    def _heard(self, message):
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            self.troubles.append(message.text)
-
-    def _answered(self, response):
-        if response.status >= 400 and not response.url.endswith(PROBES):
-            self.troubles.append(f"{response.status} {response.url}")
-
-    def settle(self):
-        """Wait until the script behind the page has run."""
-        self.page.wait_for_function("!document.querySelector('[data-testid=stStatusWidget]')")
-        self.page.wait_for_timeout(400)
-
-    def check(self):
-        """No error box, no console error, nothing asked of another host, no sideways scroll."""
-        boxes = self.page.locator("[data-testid=stException], [data-testid=stAlertContentError]")
-        assert boxes.count() == 0
-        assert self.troubles == []
-        style = "getComputedStyle(document.querySelector('.stMainBlockContainer')).maxWidth"
-        assert self.page.evaluate(style) == "1320px"
-        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert self.page.evaluate(wide) <= 1
-
-
-@pytest.fixture
-def visit(browser, serve):
-    opened = []
-
-    def opener(store, path, **how):
-        opened.append(Visit(browser, serve(store), path, **how))
-        return opened[-1]
-
-    yield opener
-    for one in opened:
-        one.context.close()
 
 
 @pytest.mark.parametrize("path", PAGES)
