@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 
 from engine.models.deepseek_v41.contract import Parameter, Storage, parameters, tile
 from engine.tokenizer import TOKENIZER_FILE
-from experiments.training import packing, recipe, stacks, store, train
+from experiments.training import packing, recipe, sizes, stacks, store, train
 from kernels.quantize.reference import quantise_fp8_blocks, quantise_mxfp4
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ def write(
 def export(plan: recipe.Recipe, pack: packing.Pack, masters: Path, folder: Path) -> None:
     """Write the shipped checkpoint to `folder` and its bf16 master beside it (`-master`)."""
     tokens = train.facts(pack.manifest)
-    config = recipe.model_config(plan.sizes, tokens)
-    document = recipe.document(plan.sizes, tokens)
+    config = sizes.model_config(plan.sizes, tokens)
+    document = sizes.document(plan.sizes, tokens)
     weights = stacks.unstack(store.load_masters(masters), stacks.layout(config))
     write(folder, released(weights, config), document, pack.tokenizer_file)
     unquantised = {key: value for key, value in document.items() if key != "quantization_config"}

@@ -19,7 +19,7 @@ from rich.console import Console
 
 from engine.tokenizer import Tokenizer, number_keys
 from experiments.errors import PlanError
-from experiments.training import packing, recipe, store
+from experiments.training import packing, recipe, sizes, store
 from experiments.training.trainer import Run, Trainer
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Limits:
     clock: Callable[[], float]
 
 
-def facts(manifest: Mapping[str, object]) -> recipe.TokenFacts:
+def facts(manifest: Mapping[str, object]) -> sizes.TokenFacts:
     """What the manifest of a pack says of its tokenizer."""
-    return recipe.TokenFacts(
+    return sizes.TokenFacts(
         vocab_size=int(str(manifest["vocab_size"])),
         compressed_vocab_size=int(str(manifest["compressed_vocab_size"])),
         noise_token_id=int(str(manifest["noise_token_id"])),
@@ -52,7 +52,7 @@ def prepare(plan: recipe.Recipe, pack: packing.Pack, device: torch.device) -> Ru
     tokenizer = Tokenizer.load(pack.tokenizer_file.parent)
     return Run(
         recipe=plan,
-        config=recipe.model_config(plan.sizes, tokens),
+        config=sizes.model_config(plan.sizes, tokens),
         token_map=number_keys(tokenizer.engram_keys(tokens.vocab_size)),
         training=pack.training,
         device=device,

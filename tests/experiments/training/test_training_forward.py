@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.contract import parameters
-from experiments.training import draft, masters, recipe, stacks
+from experiments.training import draft, masters, recipe, sizes, stacks
 from experiments.training.forward import Batch, Operations, Target
 
 GOLDEN = Path(__file__).parents[2] / "data" / "golden"
@@ -78,8 +78,8 @@ def test_an_anchor_drafts_what_the_release_drafts(golden):
 
 def smoke():
     plan = recipe.find("smoke")
-    facts = recipe.TokenFacts(vocab_size=97, compressed_vocab_size=50, noise_token_id=96)
-    config = recipe.model_config(plan.sizes, facts)
+    facts = sizes.TokenFacts(vocab_size=97, compressed_vocab_size=50, noise_token_id=96)
+    config = sizes.model_config(plan.sizes, facts)
     groups = stacks.layout(config)
     weights = masters.initial(groups, seed=5)
     return config, groups, weights

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from experiments.errors import PlanError
-from experiments.training import batches, recipe, store
+from experiments.training import batches, recipe, sizes, store
 from experiments.training.optimiser import orthogonalised
 from experiments.training.train import Limits, go, resume
 from experiments.training.trainer import Run, Trainer
@@ -18,10 +18,10 @@ TEXT = (b"the cat sat on the mat and the dog sat on the cat; " * 80)[:4000]
 
 def run_of_the_smoke_recipe(**changes):
     plan = replace(recipe.find("smoke"), **changes)
-    facts = recipe.TokenFacts(vocab_size=131, compressed_vocab_size=131, noise_token_id=130)
+    facts = sizes.TokenFacts(vocab_size=131, compressed_vocab_size=131, noise_token_id=130)
     return Run(
         recipe=plan,
-        config=recipe.model_config(plan.sizes, facts),
+        config=sizes.model_config(plan.sizes, facts),
         token_map=list(range(131)),
         training={"english": np.frombuffer(TEXT, np.uint8).astype(np.uint16)},
         device=CPU,

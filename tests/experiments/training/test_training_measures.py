@@ -9,7 +9,7 @@ from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.weights import load_weights
 from engine.request import SamplingParams
 from engine.tokenizer import TOKEN_MAP_FILE, TOKENIZER_FILE
-from experiments.training import confidence, export, masters, recipe, scoring, stacks
+from experiments.training import confidence, export, masters, recipe, scoring, sizes, stacks
 from experiments.training.acceptance import Output, summarise
 from experiments.training.forward import Batch, Operations, Target
 
@@ -21,17 +21,17 @@ TOKEN_MAP = [token % COMPRESSED for token in range(VOCABULARY)]
 def shipped(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
     plan = recipe.find("smoke")
-    facts = recipe.TokenFacts(
+    facts = sizes.TokenFacts(
         vocab_size=VOCABULARY, compressed_vocab_size=COMPRESSED, noise_token_id=96
     )
-    config = recipe.model_config(plan.sizes, facts)
+    config = sizes.model_config(plan.sizes, facts)
     groups = stacks.layout(config)
     weights = masters.initial(groups, seed=3)
     tokenizer = folder / "source.json"
     tokenizer.write_text("{}")
     named = stacks.unstack(weights, groups)
     tensors = export.released(named, config)
-    export.write(folder / "it", tensors, recipe.document(plan.sizes, facts), tokenizer)
+    export.write(folder / "it", tensors, sizes.document(plan.sizes, facts), tokenizer)
     (folder / "it" / TOKENIZER_FILE).unlink()
     (folder / "it" / TOKEN_MAP_FILE).write_text(json.dumps(TOKEN_MAP))
     return folder / "it", groups, weights
