@@ -7,8 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from experiments.errors import WorkloadError
+from experiments.identity import generator
 from experiments.plan import ClosedLoad, Load, RateLoad, TraceLoad
-from experiments.workload import Workload, generator
+from experiments.workload import Workload
 
 
 class Arrival(Protocol):

@@ -20,10 +20,12 @@ from experiments.axes import (
 )
 from experiments.constraint import Constraint
 from experiments.errors import PlanError
+from experiments.identity import digest
 from experiments.plan import ClosedLoad, Load, Plan, TraceLoad
+from experiments.prepare import prepare
 from experiments.records import AxisValue, Point, TrialId
 from experiments.targets.base import Target, TargetFacts
-from experiments.workload import Workload, digest, prepare
+from experiments.workload import Workload
 from experiments.workload_specs import WorkloadSpec
 
 

@@ -39,7 +39,7 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
     WorkloadError names the file, the line and what is wrong with it.
     """
     text = read_text(path)
-    lines = text.splitlines()
+    lines = text.split("\n")
     if not any(line.strip() for line in lines):
         raise WorkloadError("has no rows", where=str(path))
     rows = tuple(_azure(path, lines) if lines[0].startswith(_AZURE[0]) else _mooncake(path, lines))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from experiments.arrival import ClosedArrival, arrival
 from experiments.clock import Clock
 from experiments.gates import Conditions, evaluate, first_failure
+from experiments.identity import seed_of
 from experiments.load import LoadGenerator, Phase, PhaseResult
 from experiments.measurement import Measurement, cancelled
 from experiments.metrics import measure
@@ -16,7 +17,6 @@ from experiments.records import TrialRecord, TrialState
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
 from experiments.targets.base import Target, TargetFacts
-from experiments.workload import seed_of
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"

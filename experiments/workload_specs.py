@@ -14,6 +14,7 @@ from experiments.errors import WorkloadError
 SAMPLES = {
     "azure": "azure_code_2023_head300.csv",
     "mooncake": "mooncake_conversation_head120.jsonl",
+    "texts": "texts_heldout.jsonl",
 }
 _SAMPLE = "sample:"
 
@@ -35,7 +36,7 @@ class SyntheticSpec(_Spec):
 
 
 class TraceSpec(_Spec):
-    """Lengths, arrival times and shared prefixes of real traces; the content is random ids.
+    """Lengths, arrival times and shared prefixes of real traces, filled with random ids or text.
 
     Several files are dealt out in turn. Both lengths of every row are multiplied by one factor
     a file: `auto` is the largest, at most 1, with which its longest row fits the context.
@@ -43,6 +44,7 @@ class TraceSpec(_Spec):
 
     kind: Literal["trace"]
     path: str | list[str]
+    content: str | None = None  # a text or JSONL file to cut prompts from; None: random ids
     scale: Literal["auto"] | float = "auto"
     min_prompt_tokens: int = Field(default=1, ge=1)
     min_output_tokens: int = Field(default=1, ge=1)
@@ -66,9 +68,16 @@ def resolved_source(spec: WorkloadSpec, base_dir: Path | None) -> WorkloadSpec:
     """The same workload with absolute paths. WorkloadError for an unknown sample name."""
     if isinstance(spec, SyntheticSpec):
         return spec
-    if isinstance(spec.path, str):
-        return spec.model_copy(update={"path": _located(spec.path, base_dir)})
-    return spec.model_copy(update={"path": [_located(one, base_dir) for one in spec.path]})
+    found = {name: getattr(spec, name, None) for name in ("path", "content")}
+    return spec.model_copy(
+        update={name: _all_located(path, base_dir) for name, path in found.items() if path}
+    )
+
+
+def _all_located(path: str | list[str], base_dir: Path | None) -> str | list[str]:
+    if isinstance(path, str):
+        return _located(path, base_dir)
+    return [_located(one, base_dir) for one in path]
 
 
 def _located(path: str, base_dir: Path | None) -> str:

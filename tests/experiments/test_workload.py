@@ -2,9 +2,9 @@ import pytest
 from pydantic import TypeAdapter
 
 from experiments.errors import WorkloadError
+from experiments.prepare import prepare
 from experiments.targets.base import TargetFacts
 from experiments.traces import read_trace
-from experiments.workload import prepare
 from experiments.workload_specs import WorkloadSpec, resolved_source
 
 FACTS = TargetFacts(
@@ -219,3 +219,42 @@ def test_jsonl_prompts_are_kept_whole_in_any_script(tmp_path):
         workload(kind="text", path=written(tmp_path, "p3.jsonl", '{"prompt": ""}\n'))
     with pytest.raises(WorkloadError, match="Set or lower prompt_tokens"):
         workload(kind="text", path=written(tmp_path, "long.txt", "x" * 3000))
+
+
+def texts(tmp_path, **fields):
+    path = tmp_path / "prose.txt"
+    path.write_text("".join(chr(97 + i % 26) * (i % 7 + 1) for i in range(400)), encoding="utf-8")
+    return workload(kind="trace", path="sample:mooncake", scale=0.016, content=str(path), **fields)
+
+
+def test_a_trace_filled_with_text_asks_for_consecutive_pieces_of_it(tmp_path):
+    source = texts(tmp_path)
+    whole = (tmp_path / "prose.txt").read_bytes() * 2
+    own = bytes(source.content.passage(40, "salt", 3))
+    assert own in whole
+    assert source.description()["content"] == "text"
+
+
+def test_text_blocks_are_shared_as_the_trace_shares_them(tmp_path):
+    source = texts(tmp_path)
+    first, second = source.item(0, "salt"), source.item(1, "salt")
+    shared = round(512 * 0.016)  # the first block of both rows has the same id
+    assert first.prompt_token_ids[:shared] == second.prompt_token_ids[:shared]
+    assert first.prompt_token_ids[shared:] != second.prompt_token_ids[shared:]
+    assert source.item(0, "other").prompt_token_ids != first.prompt_token_ids
+
+
+def test_another_text_is_another_content(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "prose.txt").write_text("abc", encoding="utf-8")
+    other = workload(
+        kind="trace", path="sample:mooncake", scale=0.016, content=str(tmp_path / "a/prose.txt")
+    )
+    random = workload(kind="trace", path="sample:mooncake", scale=0.016)
+    assert len({texts(tmp_path).content_hash, other.content_hash, random.content_hash}) == 3
+
+
+def test_a_trace_cannot_be_filled_with_an_empty_text(tmp_path):
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    with pytest.raises(WorkloadError, match=r"empty\.txt.*has no text"):
+        workload(kind="trace", path="sample:azure", content=str(tmp_path / "empty.txt"))
