@@ -1,0 +1,1 @@
+"""Data only: README.md is its card."""
