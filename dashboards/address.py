@@ -44,8 +44,8 @@ def choose(
     words: Callable[[str], str] = str,
 ) -> str:
     """A select box whose choice is the parameter `name`; the default leaves the address clean."""
-    asked = parameter(name) or default
-    index = options.index(asked) if asked in options else options.index(default)
+    asked = parameter(name)  # the empty text is a choice too
+    index = options.index(default if asked is None or asked not in options else asked)
     picked = st.selectbox(label, options, index=index, key=f"choose.{name}", format_func=words)
     remember(name, None if picked == default else picked)
     return picked

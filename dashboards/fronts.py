@@ -11,6 +11,7 @@ from workbench.figures import (
     Look,
     axis_words,
     finding,
+    in_order,
     interval,
     number,
     pareto,
@@ -59,17 +60,17 @@ def varying_axes(points: pd.DataFrame) -> list[str]:
     return [name for name in groupings(points) if name.startswith("axis.")]
 
 
-def default_grouping(points: pd.DataFrame) -> str:
-    """Unlike workloads are told apart first, then draft lengths; `none` where nothing varies."""
+def default_grouping(points: pd.DataFrame) -> str | None:
+    """Unlike workloads are told apart first, then draft lengths; None where nothing varies."""
     options = groupings(points)
     workloads = [name for name in options if name.split(".")[-1] in ("name", "kind", "trace")]
     wanted = [*workloads, "axis.draft_length", *options]
-    return next((name for name in wanted if name in options), "none")
+    return next((name for name in wanted if name in options), None)
 
 
 def values(points: pd.DataFrame, column: str) -> list[str]:
     """The different values of a column in words, numbers in their order."""
-    return sorted(points[column].map(value_text).unique(), key=_natural)
+    return in_order(points[column].map(value_text).unique())
 
 
 def in_words(points: pd.DataFrame, column: str) -> pd.Series:
@@ -137,13 +138,5 @@ def show_small(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSumm
 
 
 def group_words(name: str) -> str:
-    """A grouping column in words."""
-    return "nothing" if name == "none" else axis_words(name)
-
-
-def _natural(text: str) -> tuple[bool, float, str]:
-    """Numbers before words, each in its own order."""
-    try:
-        return (False, float(text), text)
-    except ValueError:
-        return (True, 0.0, text)
+    """A grouping column in words; the empty text is what an address says for no grouping."""
+    return axis_words(name) if name else "nothing"

@@ -19,7 +19,7 @@ from workbench.figures_marks import (
     subtitle,
     varying,
 )
-from workbench.figures_text import axis_mark, axis_words, safe, short, value_text
+from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, base_figure, ink, with_alpha
 from workbench.fronts import Front
 
@@ -80,7 +80,7 @@ def pareto(
 
 
 def _groups(drawn: pd.DataFrame, by: str | None) -> list[Group]:
-    names = sorted(drawn["group"].unique(), key=_natural)
+    names = in_order(drawn["group"].unique())
     shown = names if len(names) <= MAX_GROUPS else names[: MAX_GROUPS - 1]
     groups = [
         Group(name=name, colour=OKABE_ITO[place], rows=drawn[drawn["group"] == name])
@@ -91,13 +91,6 @@ def _groups(drawn: pd.DataFrame, by: str | None) -> list[Group]:
         name = f"{OTHER} ({len(names) - len(shown)} values)"
         groups.append(Group(name=name, colour=OKABE_ITO[-1], rows=rest))
     return groups
-
-
-def _natural(text: str) -> tuple[bool, float, str]:
-    try:
-        return (False, float(text), text)
-    except ValueError:
-        return (True, 0.0, text)
 
 
 def _add_group(figure: go.Figure, group: Group, *, many: bool) -> None:

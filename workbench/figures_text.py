@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
+from collections.abc import Iterable
 
 MISSING = "—"
 AXIS_NAMES = {
@@ -45,6 +46,18 @@ def value_text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.0f}" if value.is_integer() and abs(value) < 1e6 else f"{value:.4g}"
     return str(value)
+
+
+def in_order(texts: Iterable[str]) -> list[str]:
+    """Numbers before words, each in its own order: `2`, `16`, `auto`."""
+    return sorted(texts, key=_order)
+
+
+def _order(text: str) -> tuple[bool, float, str]:
+    try:
+        return (False, float(text), text)
+    except ValueError:
+        return (True, 0.0, text)
 
 
 def short(text: str, limit: int) -> str:

@@ -20,6 +20,7 @@ OKABE_ITO = (
 )
 """Okabe and Ito's colour-blind-safe order (https://jfly.uni-koeln.de/color/)."""
 MAX_GROUPS = len(OKABE_ITO)
+CLEAR = "rgba(0,0,0,0)"  # the page shows through
 FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", "Helvetica Neue", Arial, sans-serif'
 
 
@@ -56,62 +57,64 @@ def base_figure(
     Both texts are escaped, and wrapped at `columns` characters of the title: 46 fit a phone.
     """
     colours = ink(dark=dark)
-    head = f"<b>{wrap(title, columns)}</b>"
-    lines = 1.3 * (head.count("<br>") + 1)
-    if subtitle:
-        below = wrap(subtitle, columns * 4 // 3)
-        lines += below.count("<br>") + 1
-        head += f'<br><span style="font-size:12px;color:{colours.muted}">{below}</span>'
-    top = round(30 + 17 * lines)
+    head, top = _head(title, subtitle, colours, columns)
     figure = go.Figure()
     figure.update_layout(
         template="none",
-        title={
-            "text": head,
-            "font": {"size": 16, "color": colours.text},
-            "x": 0,
-            "xref": "container",
-            "y": 1,
-            "yref": "container",
-            "yanchor": "top",
-            "pad": {"t": 22, "l": 4},  # y is the first line's base, not its top
-        },
+        title=head,
         font={"family": FONT, "size": 13, "color": colours.text},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
+        paper_bgcolor=CLEAR,
+        plot_bgcolor=CLEAR,
         margin={"l": 60, "r": 16, "t": top, "b": 64},
         height=height + top,
-        hoverlabel={
-            "bgcolor": colours.surface,
-            "bordercolor": colours.grid,
-            "font": {"family": FONT, "size": 13, "color": colours.text},
-            "align": "left",
-        },
-        legend={
-            "orientation": "h",
-            "x": 0,
-            "xanchor": "left",
-            "y": 0,
-            "yref": "container",
-            "yanchor": "bottom",
-            "font": {"size": 12, "color": colours.muted},
-            "title": {"font": {"size": 12, "color": colours.muted}},
-        },
-        modebar={
-            "bgcolor": "rgba(0,0,0,0)",
-            "color": colours.muted,
-            "activecolor": colours.text,
-            "orientation": "h",
-        },
+        hoverlabel=_hover_look(colours),
+        legend=_legend_look(colours),
+        modebar={"bgcolor": CLEAR, "color": colours.muted, "activecolor": colours.text},
     )
-    for update in (figure.update_xaxes, figure.update_yaxes):
-        update(
-            gridcolor=colours.grid,
-            linecolor=colours.grid,
-            zeroline=False,
-            ticks="",
-            tickfont={"size": 12, "color": colours.muted},
-            title={"font": {"size": 12, "color": colours.muted}, "standoff": 10},
-            automargin=True,
-        )
+    axis = _axis_look(colours)
+    figure.update_xaxes(**axis)
+    figure.update_yaxes(**axis)
     return figure
+
+
+def _head(title: str, subtitle: str, colours: Ink, columns: int) -> tuple[dict, int]:
+    """Plotly's title with the subtitle below it, and the pixels that the two take."""
+    text = f"<b>{wrap(title, columns)}</b>"
+    lines = 1.3 * (text.count("<br>") + 1)
+    if subtitle:
+        below = wrap(subtitle, columns * 4 // 3)
+        lines += below.count("<br>") + 1
+        text += f'<br><span style="font-size:12px;color:{colours.muted}">{below}</span>'
+    place = {"x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
+    pad = {"t": 22, "l": 4}  # y is the first line's base, not its top
+    font = {"size": 16, "color": colours.text}
+    return {"text": text, "font": font, "pad": pad, **place}, round(30 + 17 * lines)
+
+
+def _hover_look(colours: Ink) -> dict:
+    return {
+        "bgcolor": colours.surface,
+        "bordercolor": colours.grid,
+        "font": {"family": FONT, "size": 13, "color": colours.text},
+        "align": "left",
+    }
+
+
+def _legend_look(colours: Ink) -> dict:
+    """Below the plot, from its left edge."""
+    font = {"size": 12, "color": colours.muted}
+    place = {"x": 0, "xanchor": "left", "y": 0, "yref": "container", "yanchor": "bottom"}
+    return {"orientation": "h", "font": font, "title": {"font": font}, **place}
+
+
+def _axis_look(colours: Ink) -> dict:
+    font = {"size": 12, "color": colours.muted}
+    return {
+        "gridcolor": colours.grid,
+        "linecolor": colours.grid,
+        "zeroline": False,
+        "ticks": "",
+        "tickfont": font,
+        "title": {"font": font, "standoff": 10},
+        "automargin": True,
+    }

@@ -46,12 +46,12 @@ def _controls(points: pd.DataFrame) -> View | None:
     y = _default(options, fronts.DEFAULT_Y)
     x = address.choose("Across", options, "x", default=x, words=_metric_words)
     y = address.choose("Up", options, "y", default=y, words=_metric_words)
-    groups = ["none", *fronts.groupings(points)]
+    groups = fronts.groupings(points)
     by = address.choose(
         "Colour and front by",
-        groups,
+        ["", *groups],
         "group",
-        default=fronts.default_grouping(points),
+        default=fronts.default_grouping(points) or "",
         words=fronts.group_words,
     )
     st.markdown("**Keep only**")
@@ -61,7 +61,7 @@ def _controls(points: pd.DataFrame) -> View | None:
         if name.startswith(("axis.", "workload."))
         and 1 < len(found := fronts.values(points, name)) <= 50
     }
-    return View(x=x, y=y, by=None if by == "none" else by, kept=kept)
+    return View(x=x, y=y, by=by or None, kept=kept)
 
 
 def _default(options: list[str], wanted: str) -> str:

@@ -195,6 +195,10 @@ def test_boxes_that_only_touch_do_not_overlap():
     assert left.overlaps(Box(left=0.5, bottom=0.5, right=2, top=2))
 
 
+def test_values_are_in_the_order_of_their_numbers_and_words_come_last():
+    assert figures.in_order(["auto", "16", "-1", "2", "0.5"]) == ["-1", "0.5", "2", "16", "auto"]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
