@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from workbench.figures import MISSING, Best, interval, number
+from workbench.figures import MISSING, Best, interval, number, plural
 
 STATE_TONES = {
     "complete": "good",
@@ -126,8 +126,8 @@ def progress(counts: dict[str, int], planned: int) -> str:
         for state, count in counts.items()
         if count
     )
-    told = ", ".join(f"{count} {state}" for state, count in counts.items() if count) or "none yet"
-    spoken = f"{sum(counts.values())} of {planned} trials stored: {told}"
+    told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "none yet"
+    spoken = f"{sum(counts.values()):,} of {plural(planned, 'trial')} stored: {told}"
     return (
         f'<div class="wb-progress" role="img" aria-label="{escape(spoken)}">{parts}</div>'
         f'<p class="wb-note">{escape(spoken)}</p>'

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, markup, parts, reading, trial_view
+from dashboards import address, environment_view, markup, parts, reading, trial_view
 from workbench.figures import METRICS, cell_words, interval, number
 
 SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
@@ -43,7 +43,7 @@ def _body(run_id: str) -> None:
     with plan:
         st.code(json.dumps(reader.run.plan, indent=2, ensure_ascii=False), language="json")
     with environment:
-        parts.html(_environment(reader.run.environment))
+        environment_view.whole(reader.run.environment)
 
 
 def _heading(summary: wb.RunSummary, trial_id: str | None) -> str:
@@ -92,23 +92,6 @@ def _number_cell(row: pd.Series, name: str) -> markup.Cell:
     told = row[f"{name}.reason"] if isinstance(row[f"{name}.reason"], str) else "not measured"
     title = f"95 % interval {span}" if span else told
     return markup.Cell(html=number(row[name]), kind="num", title=title)
-
-
-def _environment(found: dict[str, object]) -> str:
-    if not found:
-        return markup.note("No environment was recorded.")
-    rows = [
-        (markup.text(name, "soft"), markup.text(_environment_words(found, name), "free"))
-        for name in sorted(found)
-    ]
-    return markup.table(("Field", "Value"), rows)
-
-
-def _environment_words(found: dict[str, object], name: str) -> str:
-    value = found[name]
-    if value is None:
-        return f"— ({found.get(f'{name}_reason') or 'not known on this host'})"
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 if __name__ == "__main__":
