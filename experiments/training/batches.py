@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from experiments.errors import PlanError
+from experiments.training.sizes import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,4 +113,4 @@ def anchors(recipe: Recipe, phase: Phase, step: int, device: torch.device) -> Te
     every = recipe.anchors_every
     count, stretches = recipe.step_tokens // phase.length, phase.length // every
     places = np.arange(stretches) * every + rng.integers(0, every, (count, stretches))
-    return torch.from_numpy(places.clip(1, phase.length - 6)).to(device)
+    return torch.from_numpy(places.clip(1, phase.length - BLOCK - 1)).to(device)

@@ -32,6 +32,7 @@ from experiments.training import (
     stacks,
 )
 from experiments.training.forward import Operations, Target
+from experiments.training.sizes import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +49,6 @@ _DATA = Path(".train/pack")
 _OUT = Path(".train/evaluation.json")
 _CONTEXT_TOKENS, _CONTINUED_TOKENS = 2000, 128
 _CONFIDENCE_TOKENS, _ANCHOR_EVERY = 1024, 8
-_BLOCK = 5
 
 
 @app.command()
@@ -97,12 +97,12 @@ def drafts(
     for kind in sorted(pack.held_out):
         asked = prompts.openings(pack, kind, count)
         outputs = acceptance.generate(
-            resolve_model_dir(model), asked, draft_length=_BLOCK, tokens=tokens
+            resolve_model_dir(model), asked, draft_length=BLOCK, tokens=tokens
         )
         rows[kind] = asdict(acceptance.summarise(outputs))
         everything += outputs
     rows["all"] = asdict(acceptance.summarise(everything))
-    _keep(out, "drafts", {"draft_length": _BLOCK, "tokens": tokens, **rows})
+    _keep(out, "drafts", {"draft_length": BLOCK, "tokens": tokens, **rows})
 
 
 @app.command("confidence")
@@ -147,7 +147,7 @@ def replay(
         for kind in sorted(pack.held_out)
         for text in prompts.stretches(pack, kind, length, count)
     ]
-    keep = window + _BLOCK + 1
+    keep = window + BLOCK + 1
     with LLM(model, replay_mode="off") as whole, LLM(model, replay_keep_tokens=keep) as cut:
         exact, truncated = (_continued(llm, texts) for llm in (whole, cut))
     exact_nats, truncated_nats = _nats(exact), _nats(truncated)
@@ -198,7 +198,7 @@ def _observed(
         for number, text in enumerate(prompts.stretches(pack, kind, _CONFIDENCE_TOKENS, count)):
             places = np.arange(0, len(text), _ANCHOR_EVERY)
             places += rng.integers(0, _ANCHOR_EVERY, len(places))
-            anchors = torch.from_numpy(places.clip(1, len(text) - _BLOCK - 1)).unsqueeze(0)
+            anchors = torch.from_numpy(places.clip(1, len(text) - BLOCK - 1)).unsqueeze(0)
             tokens = torch.tensor(text).unsqueeze(0)
             halves[number % 2].append(confidence.observe(target, table, tokens, anchors))
     return confidence.joined(halves[0]), confidence.joined(halves[1])
