@@ -155,6 +155,8 @@ class Plan(Border):
     seed: int = Field(default=0, ge=0)
     order: Literal["blocked", "as_written"] = "blocked"
     max_trials: int | None = Field(default=None, ge=1)
+    locked: bool = False
+    """True in a stored plan: it holds what the environment gave, which is not read again."""
 
     @field_validator("workloads")
     @classmethod

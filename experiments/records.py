@@ -87,8 +87,9 @@ class Point:
     """One cell of a sweep: the engine configuration and the load put on it."""
 
     axes: dict[str, AxisValue]  # what the plan varies, by axis name
-    engine: dict[str, AxisValue]  # the whole engine configuration, axes included
+    engine: dict[str, AxisValue]  # the configuration in force: no `auto` is left in it
     workload: dict[str, AxisValue]  # the whole workload, axes included
+    checkpoint: str | None = None  # content identity of the model; None: not known
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -120,7 +120,12 @@ class _Expander:
             arrival(cell.load, workload, count=self._plan.protocol.max_requests, salt="")
         load = cell.load.model_dump()
         asked = {**_flat(cell.spec), **workload.description(), "load": load.pop("kind"), **load}
-        point = Point(axes=cell.axes, engine=settings, workload=asked)
+        point = Point(
+            axes=cell.axes,
+            engine=dict(facts.configuration),
+            workload=asked,
+            checkpoint=facts.fingerprint,
+        )
         return PlannedTrial(
             trial_id=self._trial_id(point, repeat, facts),
             point=point,
@@ -204,15 +209,15 @@ def _flat(spec: WorkloadSpec) -> dict[str, AxisValue]:
 
 
 def _refuse_duplicates(trials: list[PlannedTrial], plan: Plan) -> None:
-    seen: set[TrialId] = set()
+    seen: dict[TrialId, PlannedTrial] = {}
     for trial in trials:
-        if trial.trial_id in seen:
+        first = seen.setdefault(trial.trial_id, trial)
+        if first is not trial:
             raise PlanError(
-                f"the point {trial.point.axes} is there twice",
+                f"the point {trial.point.axes} is the same configuration as {first.point.axes}",
                 where=f"plan {plan.name}: axes",
-                remedy="Take one of the equal rows out.",
+                remedy="Take one of the two out.",
             )
-        seen.add(trial.trial_id)
 
 
 def _blocked(trials: list[PlannedTrial], seed: int) -> list[PlannedTrial]:

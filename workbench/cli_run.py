@@ -78,6 +78,7 @@ def run(
     if dry_run:
         _show_outlook(found)
         return
+    _say_environment(found)
     raise typer.Exit(_measure(begin(found, chosen), json=json))
 
 
@@ -110,6 +111,7 @@ def demo(
     path = Path(str(files("experiments") / "plans" / DEMO_PLAN))
     found = outlook(_load(path, max_trials, None), chosen)
     _say_factors(found)
+    _say_environment(found)
     code = _measure(begin(found, chosen), json=False)
     stored = chosen.run(chosen.runs()[0].run_id)
     _finish_demo(stored, store)
@@ -229,6 +231,7 @@ def _show_outlook(found: Outlook) -> None:
     ]
     show_table(f"{found.plan.name}: {found.plan.question}", ("#", "trial", "point", "repeat"), rows)
     _say_factors(found)
+    _say_environment(found)
     say(
         f"{len(found.trials)} trials, {found.engine_starts} engine starts, about "
         f"{_duration(found.estimate_s)}, at most about {found.estimate_bytes / 1e6:,.1f} MB"
@@ -245,6 +248,13 @@ def _say_factors(found: Outlook) -> None:
     for name, factor in sorted(factors.items()):
         shown = f"{factor:.4g}" if isinstance(factor, float) else factor
         say(f"workload {name}: lengths are those of the trace times {shown}")
+
+
+def _say_environment(found: Outlook) -> None:
+    """Which engine settings come from the environment; the stored plan holds them."""
+    for name, variable in found.from_environment.items():
+        value = found.plan.engine[name]
+        say(f"note: {name}={value} comes from {variable} and is kept in the plan", style="yellow")
 
 
 def _outlook_document(found: Outlook) -> dict[str, object]:

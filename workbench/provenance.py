@@ -73,6 +73,11 @@ def accelerator_name(environment: Mapping[str, object]) -> str:
     if isinstance(devices, list) and devices:
         names = sorted({str(device.get("name")) for device in devices})
         return f"{len(devices)} x {', '.join(names)}"
+    return processor_name(environment)
+
+
+def processor_name(environment: Mapping[str, object]) -> str:
+    """The manifest's processor: `cpu: <model>`."""
     return f"cpu: {environment.get('cpu_model') or environment.get('machine')}"
 
 

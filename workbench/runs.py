@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from experiments.records import TrialId, TrialRecord
 from workbench.errors import DiskFullError, DriftError
 from workbench.files import free_bytes
-from workbench.provenance import accelerator_name, code_version, manifest
+from workbench.provenance import accelerator_name, code_version, manifest, processor_name
 from workbench.store import Run, RunFacts, RunWriter, Store
 
 if TYPE_CHECKING:
@@ -25,15 +25,16 @@ if TYPE_CHECKING:
 TRIAL_BYTES = 60_000  # a generous guess of one stored trial
 MADE = ("toy", "small")  # checkpoints that are made when a plan names them
 CHECKPOINTS = ".checkpoints"
-DRIFTED = "code or checkpoint changed during this run"
+DRIFTED = "code, checkpoint, torch or accelerator changed during this run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
     """A plan expanded against its checkpoint: what a run of it would do."""
 
-    plan: Plan  # as written; the model still has its short name
+    plan: Plan  # locked; the model still has its short name
     runnable: Plan  # the model is a directory
+    from_environment: Mapping[str, str]  # engine field -> the variable that gave its value
     trials: list[PlannedTrial]
     code_version: str
     engine_starts: int
@@ -54,17 +55,22 @@ class Outlook:
 def outlook(plan: Plan, store: Store) -> Outlook:
     """Expand `plan` without starting anything; makes a named random checkpoint if missing.
 
+    What DEEPINFER_* variables give is written into the plan, unless it is locked already.
     PlanError, WorkloadError, ConfigError or CheckpointError say what cannot be run.
     """
+    from experiments.environment import given_by, locked
     from experiments.sweep import engine_starts, estimate_s, planned
     from experiments.targets.factory import target_factory
 
+    given = given_by(plan)
+    plan = locked(plan)
     runnable = with_checkpoint(plan, store)
     version = code_version()
     trials = planned(runnable, target_factory(runnable), code_version=version)
     return Outlook(
         plan=plan,
         runnable=runnable,
+        from_environment=given,
         trials=trials,
         code_version=version,
         engine_starts=engine_starts(trials),
@@ -160,7 +166,7 @@ def begin(found: Outlook, store: Store) -> Job:
         code_version=found.code_version,
         checkpoint_fingerprint=found.fingerprint,
         engine=found.plan.target,
-        accelerator="simulated" if first.facts.simulated else accelerator_name(environment),
+        accelerator=_accelerator(found, environment),
         model=Path(str(first.facts.model)).name or "unnamed",
     )
     return Job(outlook=found, writer=store.create(facts), done=frozenset())
@@ -169,14 +175,14 @@ def begin(found: Outlook, store: Store) -> Job:
 def resume(store: Store, run_id: str, *, allow_drift: bool = False) -> Job:
     """Open a stored run to measure what its plan still lacks.
 
-    DriftError when the code or the checkpoint changed since, unless `allow_drift`: then the
-    new trials are labelled. RunLockedError while another process writes the run.
+    DriftError when what measures changed since (`drift`), unless `allow_drift`: then the new
+    trials are labelled. RunLockedError while another process writes the run.
     """
     from experiments.plan import load_plan
 
     run = store.run(run_id)
     found = outlook(load_plan(run.plan), store)
-    changes = drift(run, found)
+    changes = drift(run, found, manifest(folder=store.path))
     if changes and not allow_drift:
         raise DriftError(
             f"{' and '.join(changes)} since the run began, so its trials would not be comparable.",
@@ -185,21 +191,49 @@ def resume(store: Store, run_id: str, *, allow_drift: bool = False) -> Job:
             "label the new trials.",
         )
     writer = store.writer(run.run_id)
-    stored = {_cell(_point(item).get("axes"), item["repeat"]) for item in writer.run.documents()}
-    done = [t.trial_id for t in found.trials if _cell(t.point.axes, t.repeat) in stored]
+    done = _by_cell(writer.run, found) if changes else writer.run.trial_ids()
     return Job(outlook=found, writer=writer, done=frozenset(done), drifted=bool(changes))
 
 
-def drift(run: Run, found: Outlook) -> list[str]:
-    """What changed between the stored run and now, in words; empty when nothing did."""
-    changes = []
-    if run.code_version != found.code_version:
-        changes.append(f"the code changed ({run.code_version} to {found.code_version})")
-    if run.checkpoint_fingerprint != found.fingerprint:
-        changes.append(
-            f"the checkpoint changed ({run.checkpoint_fingerprint} to {found.fingerprint})"
-        )
+def drift(run: Run, found: Outlook, environment: Mapping[str, object]) -> list[str]:
+    """What changed between the stored run and now, in words; empty when nothing did.
+
+    Code, checkpoint, torch and accelerator; where all are the same, the stored trials must be
+    trials of the plan.
+    """
+    stored, now = run.environment, environment
+    pairs = {
+        "the code": (run.code_version, found.code_version),
+        "the checkpoint": (run.checkpoint_fingerprint, found.fingerprint),
+        "torch": (_torch_version(stored), _torch_version(now)),
+        "the accelerator": (run.summary.accelerator, _accelerator(found, now)),
+    }
+    changes = [
+        f"{name} changed ({old} to {new})" for name, (old, new) in pairs.items() if old != new
+    ]
+    strangers = run.trial_ids() - {trial.trial_id for trial in found.trials}
+    if strangers and not changes:
+        changes.append(f"the configuration changed ({len(strangers)} trials are not of the plan)")
     return changes
+
+
+def _torch_version(environment: Mapping[str, object]) -> object:
+    packages = environment.get("packages")
+    return packages.get("torch") if isinstance(packages, Mapping) else None
+
+
+def _accelerator(found: Outlook, environment: Mapping[str, object]) -> str:
+    """What serves, in words: a CPU target on a host with devices does not run on them."""
+    if found.trials[0].facts.simulated:
+        return "simulated"
+    kinds = {trial.facts.accelerator for trial in found.trials}
+    return processor_name(environment) if kinds == {"cpu"} else accelerator_name(environment)
+
+
+def _by_cell(run: Run, found: Outlook) -> list[TrialId]:
+    """The planned trials whose cell is stored, under another id since something drifted."""
+    stored = {_cell(_point(item).get("axes"), item["repeat"]) for item in run.documents()}
+    return [t.trial_id for t in found.trials if _cell(t.point.axes, t.repeat) in stored]
 
 
 def _point(item: Mapping[str, object]) -> Mapping[str, object]:

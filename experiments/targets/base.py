@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Protocol
 
+from engine.config import ResolvedConfig
 from engine.request import Request, RequestId, RequestOutput
 from experiments.records import AxisValue
 
@@ -19,6 +21,7 @@ class TargetFacts:
 
     model: str  # the checkpoint as the plan named it
     fingerprint: str  # content identity of the checkpoint; part of every trial id
+    configuration: Mapping[str, AxisValue]  # as `in_force` gives it; what a point records
     vocab_size: int
     eos_token_id: int
     reserved_token_ids: tuple[int, ...]  # never drawn as synthetic content
@@ -42,6 +45,7 @@ class Target(Protocol):
     def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
         """The whole engine configuration that `engine` stands for, defaults filled in.
 
+        The environment is not read: `experiments.environment` lays it into the plan.
         ConfigError or PlanError names a field that is unknown or out of range.
         """
         ...
@@ -92,6 +96,17 @@ class Target(Protocol):
     def close(self) -> None:
         """Stop the engine and free what it held. Harmless when closed or never opened."""
         ...
+
+
+def in_force(resolved: ResolvedConfig) -> dict[str, AxisValue]:
+    """A configuration field by field as it came out for its model and device.
+
+    Two ways to write one configuration (`dtype: auto` and `float32` on a CPU) come out equal.
+    `open` takes it back and resolves it to itself.
+    """
+    asked = resolved.config.as_mapping()
+    found = {name: getattr(resolved, name, value) for name, value in asked.items()}
+    return {name: str(v) if isinstance(v, StrEnum) else v for name, v in found.items()}
 
 
 TargetFactory = Callable[[], Target]

@@ -10,19 +10,18 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from engine.config import AcceleratorKind, EngineConfig, configure, resolve
+from engine.config import AcceleratorKind, EngineConfig, resolve
 from engine.errors import CapacityError, EngineError, RequestError
 from engine.request import Request, RequestId, RequestOutput
 from experiments.errors import TargetCapacityError, TargetError
 from experiments.records import AxisValue
-from experiments.targets.base import TargetFacts
+from experiments.targets.base import TargetFacts, in_force
+from experiments.targets.checkpoint import Checkpoint, model_directory, read_checkpoint
 
 if TYPE_CHECKING:
     from engine.core import Serving
-    from engine.models.deepseek_v41.config import DeepseekV41Config
 
 LOG_LINES = 200
 _ENGINE_LOGGER = "engine"
@@ -38,56 +37,56 @@ class InProcessTarget:
     def __init__(self) -> None:
         self._serving: Serving | None = None
         self._log = _LogTail()
+        self._checkpoints: dict[str, Checkpoint] = {}
 
     def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
-        """Explicit values, then DEEPINFER_* variables, then defaults."""
-        return dict(configure(engine).as_mapping())
+        """Explicit values, then defaults."""
+        return dict(EngineConfig.from_mapping(engine).as_mapping())
 
     def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
-        """From config.json, the tokenizer and a cheap look at the weights; loads no tensor."""
-        from engine.accelerator.find import find_accelerator
-        from engine.make_checkpoint import is_random, resolve_model_dir
-        from engine.models.deepseek_v41.config import DeepseekV41Config
-        from engine.models.deepseek_v41.facts import facts_of
-        from engine.models.deepseek_v41.weights import fingerprint
+        """From config.json, the tokenizer and the headers of the weights; loads no tensor.
 
-        config = configure(engine)
-        model_dir = resolve_model_dir(config.model)
-        checkpoint = DeepseekV41Config.load(model_dir)
-        facts = facts_of(checkpoint)
+        A checkpoint is read and held against its contract once.
+        """
+        from engine.accelerator.find import find_accelerator
+
+        config = EngineConfig.from_mapping(engine)
+        checkpoint = self._checkpoint(config.model)
+        facts = checkpoint.facts
         kind = find_accelerator(config.accelerator).kind
         resolved = resolve(config, facts, kind)
         return TargetFacts(
             model=config.model,
-            fingerprint=fingerprint(model_dir),
+            fingerprint=checkpoint.fingerprint,
+            configuration=in_force(resolved),
             vocab_size=facts.vocab_size,
             eos_token_id=facts.eos_token_id,
-            reserved_token_ids=_reserved(checkpoint),
+            reserved_token_ids=checkpoint.reserved_token_ids,
             window=facts.window,
             draft_block=facts.draft_block,
             can_truncate=facts.can_truncate,
             max_positions=resolved.max_model_len,
             devices=_devices(config, kind),
             accelerator=str(kind),
-            random_weights=is_random(model_dir),
-            tokenizer_hash=_tokenizer_hash(model_dir),
+            random_weights=checkpoint.random_weights,
+            tokenizer_hash=checkpoint.tokenizer_hash,
         )
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
         """By the checkpoint's tokenizer; bytes where it has none."""
-        from engine.make_checkpoint import resolve_model_dir
         from engine.tokenizer import Tokenizer
 
-        return Tokenizer.load(resolve_model_dir(configure(engine).model)).encode(text)
+        model_dir = model_directory(EngineConfig.from_mapping(engine).model)
+        return Tokenizer.load(model_dir).encode(text)
 
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """Load the weights and start the replicas. TargetError if the engine does not start."""
         from engine.llm import open_serving
 
-        facts = self.describe(engine)
         self._log.attach()
         try:
-            self._serving = open_serving(configure(engine))
+            facts = self.describe(engine)  # anew: the checkpoint may have gone since the planning
+            self._serving = open_serving(EngineConfig.from_mapping(engine))
         except (EngineError, RuntimeError, MemoryError, OSError) as error:
             raise self._failed("did not start", error) from error
         return facts
@@ -143,6 +142,11 @@ class InProcessTarget:
             serving.close()
         self._log.detach()
 
+    def _checkpoint(self, model: str) -> Checkpoint:
+        if model not in self._checkpoints:
+            self._checkpoints[model] = read_checkpoint(model)
+        return self._checkpoints[model]
+
     @property
     def _open(self) -> Serving:
         if self._serving is None:
@@ -197,17 +201,6 @@ class _LogTail(logging.Handler):
 def _devices(config: EngineConfig, kind: AcceleratorKind) -> int:
     """A replica takes one accelerator; replicas on a CPU share the one host."""
     return 1 if kind is AcceleratorKind.CPU else config.data_parallel_size
-
-
-def _reserved(checkpoint: DeepseekV41Config) -> tuple[int, ...]:
-    ids = (checkpoint.eos_token_id, checkpoint.bos_token_id, checkpoint.dspark_noise_token_id)
-    return tuple(sorted({i for i in ids if i is not None}))
-
-
-def _tokenizer_hash(model_dir: Path) -> str:
-    from engine.tokenizer import Tokenizer
-
-    return Tokenizer.load(model_dir).hash
 
 
 def _is_out_of_memory(error: Exception) -> bool:

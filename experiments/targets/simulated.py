@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
-from engine.config import configure, resolve
+from engine.config import EngineConfig, resolve
 from engine.request import FinishReason, Request, RequestId, RequestOutput
 from experiments.border import nearest
 from experiments.clock import Clock
 from experiments.errors import PlanError, TargetCapacityError, TargetError
 from experiments.records import AxisValue
-from experiments.targets.base import TargetFacts
+from experiments.targets.base import TargetFacts, in_force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ class SimulatedTarget:
 
     def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
         """As the real engine fills them in; the model is called `simulated`."""
-        return dict(configure({"model": "simulated", **engine}).as_mapping())
+        return dict(EngineConfig.from_mapping({"model": "simulated", **engine}).as_mapping())
 
     def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """The profile's facts, held against the configuration by the real engine's rules."""
@@ -93,6 +93,7 @@ class SimulatedTarget:
         facts = TargetFacts(
             model=str(settings["model"]),
             fingerprint="simulated",
+            configuration={},
             vocab_size=profile.vocab_size,
             eos_token_id=1,
             reserved_token_ids=(0, 1),
@@ -106,9 +107,11 @@ class SimulatedTarget:
             tokenizer_hash="bytes",
             simulated=True,
         )
-        resolved = resolve(configure(settings), facts)
+        resolved = resolve(EngineConfig.from_mapping(settings), facts)
         self._draft_length = resolved.draft_length
-        return TargetFacts(**{**vars(facts), "max_positions": resolved.max_model_len})
+        return replace(
+            facts, max_positions=resolved.max_model_len, configuration=in_force(resolved)
+        )
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
         """One id a byte."""

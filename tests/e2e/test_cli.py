@@ -211,13 +211,77 @@ def test_a_missing_streamlit_is_told_with_the_line_that_installs_it(here, monkey
     assert "pip install 'streamlit" in result.stderr
 
 
-def test_resume_refuses_changed_code_and_labels_what_it_measures_then(here, monkeypatch):
+def test_what_the_environment_gave_is_kept_for_resume_and_reproduction(here, monkeypatch):
+    monkeypatch.setenv("DEEPINFER_USE_NEXTN_DECODE", "3")
+    path = written(here, axes=[{"product": {"batch_size": [1, 2]}}])
+    told = workbench("run", path)
+    assert "draft_length=3 comes from DEEPINFER_USE_NEXTN_DECODE" in told.stdout
+    (summary,) = Store("results").runs()
+    run = Store("results").run(summary.run_id)
+    assert run.plan["engine"] == {"draft_length": 3}
+    planned = run.trial_ids()
+    forget_one(run)
+    monkeypatch.setenv("DEEPINFER_USE_NEXTN_DECODE", "1")
+    assert workbench("resume", summary.run_id).exit_code == 0
+    assert Store("results").run(summary.run_id).trial_ids() == planned
+    workbench("report", summary.run_id, "--out", "out")
+    again = workbench("plan", "out/plan.lock.yaml", "--json")
+    assert {trial["trial_id"] for trial in last_json(again)["trials"]} == planned
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("packages", {"torch": "1.0"}, "torch changed (1.0 to "),
+        ("accelerator", "8 x Other", "the accelerator changed (8 x Other to simulated)"),
+        ("plan", None, "the configuration changed (3 trials are not of the plan)"),
+    ],
+)
+def test_resume_refuses_another_torch_accelerator_or_configuration(here, field, value, said):
     run_id = last_json(workbench("run", written(here), "--json"))["run_id"]
     run = Store("results").run(run_id)
+    forget_one(run)
+    path = run.folder / "run.json"
+    stored = json.loads(path.read_text())
+    if field == "packages":
+        stored["environment"]["packages"] = value
+    elif field == "plan":
+        stored["plan"]["engine"]["replay_mode"] = "off"
+    else:
+        stored[field] = value
+    path.write_text(json.dumps(stored))
+    refused = workbench("resume", run_id)
+    assert refused.exit_code == 2, refused.output
+    assert said in " ".join(refused.stderr.split())
+
+
+def forget_one(run):
+    """Remove one stored trial, as if it had never been measured."""
     victim = sorted(run.trial_ids())[0]
     for path in run.files(victim).values():
         path.unlink()
     (run.folder / "trials" / victim).rmdir()
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_and_nothing_is_written(here):
+    from safetensors.torch import load_file, save_file
+
+    assert workbench("make-checkpoint", "toy", "broken").exit_code == 0
+    (path,) = (here / "broken").glob("*.safetensors")
+    tensors = load_file(path)
+    name = sorted(tensors)[0]
+    tensors.pop(name)
+    save_file(tensors, path)
+    result = workbench("run", written(here, target="in_process", engine={"model": "broken"}))
+    assert result.exit_code == 2, result.output
+    assert f"{name} is missing" in result.stderr
+    assert not (here / "results").exists()
+
+
+def test_resume_refuses_changed_code_and_labels_what_it_measures_then(here, monkeypatch):
+    run_id = last_json(workbench("run", written(here), "--json"))["run_id"]
+    run = Store("results").run(run_id)
+    forget_one(run)
     monkeypatch.setattr("workbench.runs.code_version", lambda: "0.1.0+changed")
     refused = workbench("resume", run_id)
     assert refused.exit_code == 2

@@ -1,6 +1,7 @@
 """The real engine behind the target, on the smallest checkpoint there is."""
 
 import multiprocessing
+import shutil
 
 import pytest
 
@@ -84,6 +85,35 @@ def test_what_the_model_refuses_is_said_before_anything_starts(toy, tmp_path):
         built = plan(toy, engine=engine)
         with pytest.raises(kind, match=said):
             planned(built, target_factory(built))
+
+
+def test_a_checkpoint_that_lacks_a_tensor_is_refused_at_planning(toy, tmp_path):
+    built = plan(toy, engine={"model": str(lacking(toy, tmp_path))})
+    with pytest.raises(CheckpointError, match="is missing"):
+        planned(built, target_factory(built))
+
+
+def test_a_checkpoint_that_vanishes_after_the_planning_fails_its_trials(toy, tmp_path):
+    copy = shutil.copytree(toy, tmp_path / "copy")
+    built = plan(toy, engine={"model": str(copy)}, axes=[{"product": {"draft_length": [0, 5]}}])
+    records = run(built, target_factory(built), observer=NoObserver())
+    assert next(records).state is TrialState.OK
+    shutil.rmtree(copy)
+    lost = next(records)
+    assert lost.state is TrialState.FAILED
+    assert "no such checkpoint" in lost.reason
+
+
+def lacking(toy, tmp_path):
+    """The toy checkpoint without one tensor."""
+    from safetensors.torch import load_file, save_file
+
+    copy = shutil.copytree(toy, tmp_path / "lacking")
+    (path,) = copy.glob("*.safetensors")
+    tensors = load_file(path)
+    tensors.pop(sorted(tensors)[0])
+    save_file(tensors, path)
+    return copy
 
 
 def test_an_engine_without_room_is_a_failed_trial(toy):

@@ -5,6 +5,7 @@ import pytest
 from engine.errors import ConfigError
 from experiments.axes import axis_names
 from experiments.clock import VirtualClock
+from experiments.environment import given_by, locked
 from experiments.errors import PlanError, WorkloadError
 from experiments.plan import load_plan
 from experiments.space import engine_starts
@@ -54,6 +55,54 @@ def test_a_point_holds_the_whole_configuration_and_workload():
     assert trial.point.workload["load"] == "closed"
     assert trial.point.workload["content"] == "random ids"
     assert trial.batch_size == 3
+
+
+def test_a_point_holds_the_configuration_in_force_and_no_auto():
+    engine = points()[0].point.engine
+    assert engine["dtype"] == "float32"
+    assert engine["cache_format"] == "plain"
+    assert engine["accelerator"] == "cpu"
+    assert engine["draft_length"] == 5
+    assert engine["replay_keep_tokens"] == 140
+    assert engine["max_model_len"] == 4096
+    assert "auto" not in engine.values()
+
+
+def test_two_ways_to_write_one_configuration_are_one_trial():
+    default = points()[0].trial_id
+    assert points(engine={"dtype": "float32", "draft_length": 5})[0].trial_id == default
+    assert points(engine={"dtype": "bfloat16"})[0].trial_id != default
+    assert points(engine={"accelerator": "cuda"})[0].trial_id != default
+    with pytest.raises(PlanError, match=r"dtype.*float32.*same configuration.*auto"):
+        points(axes=[{"product": {"dtype": ["auto", "float32"]}}])
+
+
+def test_what_the_environment_gives_is_written_into_the_plan_and_read_once():
+    environ = {"DEEPINFER_USE_NEXTN_DECODE": "3", "DEEPINFER_YOCO_PREFILL_TRUNCATION_MODE": "mask"}
+    plan = load_plan(document(engine={"replay_mode": "off"}))
+    assert given_by(plan, environ) == {"draft_length": "DEEPINFER_USE_NEXTN_DECODE"}
+    stored = locked(plan, environ)
+    assert stored.engine == {"replay_mode": "off", "draft_length": 3}
+    later = {"DEEPINFER_USE_NEXTN_DECODE": "1", "DEEPINFER_MAX_BACKTRACKING_TOKENS": "7"}
+    again = load_plan(stored.document())
+    assert given_by(again, later) == {}
+    assert locked(again, later) == stored
+
+
+def test_an_axis_is_not_overridden_by_the_environment():
+    plan = load_plan(document(axes=[{"product": {"draft_length": [0, 5]}}]))
+    assert locked(plan, {"DEEPINFER_USE_NEXTN_DECODE": "3"}).engine == {}
+
+
+def test_a_variable_out_of_range_is_named():
+    with pytest.raises(ConfigError, match="DEEPINFER_USE_NEXTN_DECODE"):
+        locked(load_plan(document()), {"DEEPINFER_USE_NEXTN_DECODE": "-3"})
+
+
+def test_an_expansion_does_not_read_the_environment(monkeypatch):
+    before = points()[0]
+    monkeypatch.setenv("DEEPINFER_USE_NEXTN_DECODE", "2")
+    assert points()[0].trial_id == before.trial_id
 
 
 def test_where_keeps_what_meets_it():
@@ -156,7 +205,7 @@ def test_the_published_plans_can_be_read():
         ({"axes": [{"product": {}}]}, "names no axis"),
         ({"axes": [{}]}, "exactly one of product and zip"),
         ({"axes": [{"zip": {"batch_size": [1, 2], "draft_length": [0]}}]}, "lists of one length"),
-        ({"axes": [{"zip": {"batch_size": [1, 1]}}]}, "there twice"),
+        ({"axes": [{"zip": {"batch_size": [1, 1]}}]}, "same configuration"),
         ({"axes": [{"product": {"seed": [0]}}, {"zip": {"seed": [1]}}]}, "two blocks"),
         ({"axes": [{"product": {"batch_size": ["1"]}}]}, "axes: batch_size.*got '1'"),
         ({"axes": [{"product": {"batch_size": [0]}}]}, "axes: batch_size"),

@@ -10,6 +10,7 @@ from experiments.workload_specs import WorkloadSpec, resolved_source
 FACTS = TargetFacts(
     model="m",
     fingerprint="f",
+    configuration={},
     vocab_size=512,
     eos_token_id=1,
     reserved_token_ids=(0, 1),

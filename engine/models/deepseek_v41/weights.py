@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from engine.models.deepseek_v41.config import DeepseekV41Config
 
-__all__ = ["fingerprint", "load_weights"]
+__all__ = ["check_headers", "fingerprint", "load_weights"]
 
 _PLAIN = ("BF16", "F16", "F32", "F64")
 _NAMED_AT_MOST = 10
@@ -62,6 +62,12 @@ def load_weights(
             name: _load(name, parameter, stored, config, dtype).to(device)
             for name, parameter in parameters(config).items()
         }
+
+
+def check_headers(model_dir: Path, config: DeepseekV41Config) -> None:
+    """Raise the CheckpointError that `load_weights` would, without reading any data."""
+    with read_shards(model_dir) as stored:
+        _check(stored, config, where=str(model_dir))
 
 
 def _check(stored: dict[str, StoredTensor], config: DeepseekV41Config, *, where: str) -> None:
