@@ -74,8 +74,9 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
         say(_legend(points))
     else:
         say("No valid point, so there is no front.")
-    if front.excluded:
-        say(f"{len(front.excluded)} points did not compete (invalid, failed or not measured).")
+    out_of_it = sum(reason is not None for reason in front.excluded)
+    if out_of_it:
+        say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
 
 
 def _marks(point: pd.Series) -> str:

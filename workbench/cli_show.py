@@ -127,7 +127,9 @@ def pareto(
     front = front_of(points, _axis("--x", x), _axis("--y", y), by)
     show_front(points, front)
     if json:
-        say_json({"members": front.members, "groups": front.groups, "excluded": front.excluded})
+        pairs = zip(points["trial_id"], front.excluded, strict=True)
+        excluded = {trial_id: reason for trial_id, reason in pairs if reason is not None}
+        say_json({"members": front.members, "groups": front.groups, "excluded": excluded})
 
 
 def report(

@@ -38,8 +38,8 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
             rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
     rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
     rows["on_front"] = front.on_front
-    rows["hollow"] = rows["trial_id"].isin(set(front.excluded)) | (rows["state"] != "ok")
-    rows["why"] = [front.excluded.get(trial, "") for trial in rows["trial_id"]]
+    rows["why"] = [reason or "" for reason in front.excluded]
+    rows["hollow"] = (rows["why"] != "") | (rows["state"] != "ok")
     rows["group"] = "" if by is None else points[by].map(value_text)
     rows["hover"] = _hovers(rows, front.x, front.y)
     return rows

@@ -7,19 +7,24 @@ or workloads never share a front: each such kind is a group of its own, inside t
 from __future__ import annotations
 
 import difflib
-from collections.abc import Hashable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from workbench.errors import ComparisonError
+from workbench.figures_text import MISSING
 from workbench.pareto import Axis, Mask, Values, front_mask, staircase
 
 if TYPE_CHECKING:
     import pandas as pd
 
-NUMERICS = ("engine.model", "engine.dtype", "engine.cache_format", "engine.accelerator")
+MODEL = "model"
+"""The key of a checkpoint: its content where that is known, not the path it was read from."""
+NUMERICS = ("engine.dtype", "engine.cache_format", "engine.accelerator")
 LOAD_FIELDS = frozenset({"load", "batch_size", "rate", "time_scale", "path", "seed"})
 """Workload fields that say how hard the engine is pressed, or where a file lies."""
 
@@ -31,9 +36,10 @@ class Front:
     x: Axis
     y: Axis
     members: tuple[str, ...]  # trial ids on the front of their group
-    excluded: dict[str, str]  # trial id -> why it does not compete
     groups: dict[str, tuple[str, ...]]  # group -> the trial ids on its front
-    on_front: Mask  # [points] aligned with the rows of the table
+    on_front: Mask  # [points] aligned with the rows of the table, as are the next two
+    excluded: tuple[str | None, ...]  # why each point does not compete; None: it does
+    group_of: tuple[str | None, ...]  # the group in which each point competes
     vertices: dict[str, Values]  # group -> [members, 2] values of x and y
 
     def staircase(self, group: str | None = None) -> tuple[Values, Values]:
@@ -76,9 +82,10 @@ def pareto(points: pd.DataFrame, x: Axis, y: Axis, by: str | Sequence[str] | Non
         x=x,
         y=y,
         members=tuple(ids[row] for row in np.flatnonzero(on_front)),
-        excluded={ids[row]: reason for row, reason in enumerate(why_not) if reason is not None},
         groups=groups,
         on_front=on_front,
+        excluded=tuple(why_not),
+        group_of=tuple(n if fit else None for n, fit in zip(names, eligible, strict=True)),
         vertices=vertices,
     )
 
@@ -114,33 +121,75 @@ def _is_number(value: object) -> bool:
         return False
 
 
+def comparison_groups(points: pd.DataFrame) -> list[str]:
+    """The name of the group of each row: rows of two groups may not be compared."""
+    return _group_names(points, np.ones(len(points), dtype=bool), [])
+
+
 def _group_names(points: pd.DataFrame, eligible: Mask, asked: list[str]) -> list[str]:
-    """The group of each row: the columns asked for, then what forbids comparing."""
-    competing = points[eligible]
-    apart = [
-        name
-        for name in points.columns
-        if _forbids(name) and name not in asked and _distinct(competing[name]) > 1
-    ]
-    columns = [(name, points[name]) for name in (*asked, *apart)]
+    """The group of each row: the columns asked for, then what forbids comparing.
+
+    A name holds no more columns than tell the groups apart: two files of one workload's name
+    are told by their content, two workloads by their names alone.
+    """
+    columns = {name: points[name].map(_text) for name in asked}
+    columns |= {name: texts for name, texts in _apart(points).items() if name not in asked}
+    told = [""] * len(points)
+    kept: list[str] = []
+    for name, texts in columns.items():
+        finer = [f"{before}|{text}" for before, text in zip(told, texts, strict=True)]
+        if name in asked or len(_among(finer, eligible)) > len(_among(told, eligible)):
+            told, kept = finer, [*kept, name]
     return [
-        ", ".join(f"{name.partition('.')[2] or name}={column.iat[row]}" for name, column in columns)
+        ", ".join(f"{name.partition('.')[2] or name}={columns[name].iat[row]}" for name in kept)
         or "all"
         for row in range(len(points))
     ]
 
 
+def _among(names: list[str], eligible: Mask) -> set[str]:
+    return {name for name, fit in zip(names, eligible, strict=True) if fit}
+
+
+def _apart(points: pd.DataFrame) -> dict[str, pd.Series]:
+    """What must agree on one front, as texts by column; the best known name comes first."""
+    names = [str(name) for name in points.columns]
+    workload = [name for name in names if _forbids(name)]
+    workload.sort(key=lambda name: name != "workload.name")
+    columns = [name for name in (*NUMERICS, *workload) if name in names]
+    return {MODEL: _models(points), **{name: points[name].map(_text) for name in columns}}
+
+
+def _models(points: pd.DataFrame) -> pd.Series:
+    """Name of each row's model; two contents of one name are told by their fingerprints."""
+    import pandas as pd
+
+    paths = points.get("engine.model", pd.Series("", index=points.index)).map(_text)
+    contents = points.get("checkpoint", pd.Series(None, index=points.index)).map(_text)
+    named: dict[str, str] = {}  # content -> the first name it went by
+    for path, content in zip(paths, contents, strict=True):
+        named.setdefault(content, Path(path).name)
+    taken = Counter(named.values())
+    return pd.Series(
+        [
+            path
+            if content == MISSING
+            else named[content] + (f" ({content[:8]})" if taken[named[content]] > 1 else "")
+            for path, content in zip(paths, contents, strict=True)
+        ],
+        index=points.index,
+        dtype=object,
+    )
+
+
+def _text(value: object) -> str:
+    """A cell as a name shows it; missing values and lists count as themselves."""
+    return MISSING if value is None or value != value else str(value)
+
+
 def _forbids(column: str) -> bool:
-    """True for a column whose values must agree on one front."""
-    if column in NUMERICS:
-        return True
+    """True for a workload column whose values must agree on one front."""
     return column.startswith("workload.") and column.partition(".")[2] not in LOAD_FIELDS
-
-
-def _distinct(column: pd.Series) -> int:
-    """How many different values there are; lists and missing values count as themselves."""
-    cells: set[Hashable] = {repr(value) for value in column}
-    return len(cells)
 
 
 def _with_columns(points: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 PLAIN = ("trial_id", "repeat", "state", "reason", "started_utc", "duration_s", "labels", "gates")
-FIRST_COLUMNS = ("run_id", *PLAIN[:4], "valid", "labels", "started_utc", "duration_s", "gates")
+FIRST_COLUMNS = (
+    "run_id", *PLAIN[:4], "valid", "labels", "started_utc", "duration_s", "gates", "checkpoint",
+)  # fmt: skip
 GROUPS = (("axes", "axis"), ("engine", "engine"), ("workload", "workload"))
-MEASURED = frozenset({"ok", "invalid"})
 
 
 def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.DataFrame:
@@ -40,6 +41,7 @@ def _row(run_id: str, found: Mapping[str, object]) -> dict[str, object]:
         row: dict[str, object] = {"run_id": run_id, **{name: found[name] for name in PLAIN}}
         row["valid"] = found["state"] == "ok"
         point = _mapping(found["point"])
+        row["checkpoint"] = point.get("checkpoint")
         for part, prefix in GROUPS:
             row |= {f"{prefix}.{name}": value for name, value in _mapping(point[part]).items()}
         for name, metric in _mapping(found["metrics"]).items():

@@ -93,12 +93,15 @@ def test_no_measured_point_lies_beyond_the_staircase(directions, rows):
 def test_invalid_failed_and_missing_points_are_left_out_with_their_reason():
     points = table(records.sweep_records())
     front = pareto(points, USER, RATE)
-    assert len(front.excluded) == 4
-    assert any("2 of 16 requests failed" in reason for reason in front.excluded.values())
-    assert any(reason.startswith("skipped: ") for reason in front.excluded.values())
-    assert not set(front.members) & set(front.excluded)
+    reasons = [reason for reason in front.excluded if reason is not None]
+    assert len(reasons) == 4
+    assert any("2 of 16 requests failed" in reason for reason in reasons)
+    assert any(reason.startswith("skipped: ") for reason in reasons)
+    for reason, group, member in zip(front.excluded, front.group_of, front.on_front, strict=True):
+        assert (reason is None) == (group is not None)
+        assert reason is None or not member
     length = pareto(points, USER, Axis(metric="acceptance_length", direction="max"))
-    assert "acceptance_length is missing: nothing was drafted" in length.excluded.values()
+    assert "acceptance_length is missing: nothing was drafted" in length.excluded
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, None])
@@ -111,9 +114,10 @@ def test_a_value_that_is_not_finite_never_reaches_a_front(bad):
 def test_a_value_without_a_sample_never_reaches_a_front():
     points = table([records.record(batch_size=1), records.record(batch_size=4)])
     points.loc[0, "tok_s_user.n"] = 0
-    assert pareto(points, USER, RATE).excluded == {
-        points["trial_id"][0]: "tok_s_user rests on no sample (n=0)"
-    }
+    assert pareto(points, USER, RATE).excluded == (
+        "tok_s_user rests on no sample (n=0)",
+        None,
+    )
 
 
 def test_equal_points_stay_both():
@@ -129,6 +133,39 @@ def test_models_and_workloads_get_fronts_of_their_own():
     assert len(front.members) == 2
     with pytest.raises(ComparisonError, match="no group"):
         front.staircase()
+
+
+def test_a_checkpoint_is_known_by_its_content_and_not_by_its_path():
+    points = table([records.record(batch_size=1), records.record(batch_size=4)])
+    points["engine.model"] = ["/here/nano", "/there/copy-of-nano"]
+    points["checkpoint"] = ["a" * 32, "a" * 32]
+    assert set(pareto(points, USER, RATE).groups) == {"all"}
+    points["checkpoint"] = ["a" * 32, "b" * 32]
+    points["engine.model"] = ["/here/nano", "/there/nano"]
+    assert set(pareto(points, USER, RATE).groups) == {
+        "model=nano (aaaaaaaa)",
+        "model=nano (bbbbbbbb)",
+    }
+
+
+def test_other_arithmetic_never_shares_a_front():
+    points = table([records.record(batch_size=1), records.record(batch_size=4)])
+    points["engine.dtype"] = ["float32", "bfloat16"]
+    points["engine.accelerator"] = ["cpu", "cuda"]
+    front = pareto(points, USER, RATE)
+    assert set(front.groups) == {"dtype=float32", "dtype=bfloat16"}
+    assert front.on_front.all()
+
+
+def test_the_same_trial_in_two_runs_is_two_points():
+    good, bad = (table([records.record(state=state)]) for state in ("ok", "invalid"))
+    bad["run_id"] = "other"
+    points = pd.concat([good, bad], ignore_index=True)
+    assert points["trial_id"].nunique() == 1
+    front = pareto(points, USER, RATE)
+    assert front.on_front.tolist() == [True, False]
+    assert front.excluded[0] is None
+    assert front.excluded[1] is not None
 
 
 def test_each_asked_group_has_its_front_and_its_staircase():
@@ -154,4 +191,4 @@ def test_nothing_stored_is_an_empty_front():
 def test_a_run_in_which_everything_failed_is_an_empty_front_with_every_reason():
     front = pareto(table(records.failed_records()), USER, RATE)
     assert front.members == ()
-    assert set(front.excluded.values()) == {"failed: the engine stopped: out of memory"}
+    assert set(front.excluded) == {"failed: the engine stopped: out of memory"}
