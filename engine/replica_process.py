@@ -1,14 +1,20 @@
 """The process of one replica: an engine at the end of a pipe.
 
-To it: a Request to serve, a RequestId to abort, None to stop. From it: first a ServingLimits
-or the error that kept it from starting, then StepNews. It ends when its parent does: the pipe
-closes, and a watcher ends it even in the middle of a long load.
+To it: a Request to serve or a RequestId to abort. From it: first a ServingLimits or the error
+that kept it from starting, then StepNews. It ends when its parent closes the pipe or ends
+itself; a watcher sees to that even in the middle of a long load.
+
+No cycle of waiting: a thread of its own reads orders into a queue without bound and does nothing
+else, so what the parent sends is always taken in, whatever the engine does. The parent therefore
+comes back to hearing, and so what the engine sends is always taken in too.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
+import queue
 import signal
 import sys
 import threading
@@ -28,8 +34,10 @@ if TYPE_CHECKING:
 
     from engine.config import EngineConfig
     from engine.models.registry import ModelSource
-    from engine.request import RequestOutput
+    from engine.request import RequestId, RequestOutput
     from engine.stats import EngineStats
+
+    _Orders = queue.SimpleQueue[Request | RequestId | None]  # None: the parent closed the pipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,34 +59,19 @@ class StepNews:
 
 
 def serve_replica(pipe: Connection, task: ReplicaTask) -> None:
-    """Start an engine, say so or say why not, serve until told to stop or orphaned, and exit.
+    """Start an engine, say so or say why not, serve until the pipe is closed, and exit.
 
     A bug in a step propagates: its traceback goes to stderr and the exit code is 1.
     """
-    _serve(pipe, task)
-    sys.stderr.flush()
-    os._exit(0)  # taking torch down takes longer than a client should wait for `close`
-
-
-def _serve(pipe: Connection, task: ReplicaTask) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    orders: _Orders = queue.SimpleQueue()
+    threading.Thread(target=_take_in, args=(pipe, orders), daemon=True).start()
     set_threads(task.threads)
-    try:
-        engine = Engine(task.config, source=task.source, device_index=task.index)
-    except WorkbenchError as error:
-        pipe.send(error)
-        return
-    except Exception as error:  # noqa: BLE001  the parent raises it
-        what = f"replica {task.index} could not start: {error}\n{traceback.format_exc()}"
-        pipe.send(ReplicaError(what))
-        return
-    try:
-        pipe.send(engine.limits)
-        while _obey(pipe, engine):
-            _advance(pipe, engine)
-    except (EOFError, BrokenPipeError, ConnectionResetError):
-        return  # the parent is gone
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent wants no more
+        _serve(pipe, orders, task)
+    sys.stderr.flush()
+    os._exit(0)  # taking torch down takes longer than a client should wait for `close`
 
 
 def _end_with_parent() -> None:
@@ -88,10 +81,35 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _obey(pipe: Connection, engine: Engine) -> bool:
-    """Take in what the parent says, waiting only when idle; False to stop."""
-    while pipe.poll(None if not engine.has_unfinished() else 0):
-        order = pipe.recv()
+def _take_in(pipe: Connection, orders: _Orders) -> None:
+    try:
+        while True:
+            orders.put(pipe.recv())
+    except (EOFError, ConnectionResetError):
+        orders.put(None)
+
+
+def _serve(pipe: Connection, orders: _Orders, task: ReplicaTask) -> None:
+    try:
+        engine = Engine(task.config, source=task.source, device_index=task.index)
+    except WorkbenchError as error:
+        pipe.send(error)
+        return
+    except Exception as error:  # noqa: BLE001  the parent raises it
+        what = f"replica {task.index} could not start: {error}\n{traceback.format_exc()}"
+        pipe.send(ReplicaError(what))
+        return
+    pipe.send(engine.limits)
+    while _obey(orders, engine):
+        outputs = engine.step()
+        if outputs:
+            pipe.send(StepNews(tuple(outputs), engine.stats()))
+
+
+def _obey(orders: _Orders, engine: Engine) -> bool:
+    """Carry out what the parent ordered, waiting only when idle; False to stop."""
+    while not (orders.empty() and engine.has_unfinished()):
+        order = orders.get()
         if order is None:
             return False
         if isinstance(order, Request):
@@ -99,9 +117,3 @@ def _obey(pipe: Connection, engine: Engine) -> bool:
         else:
             engine.abort(order)
     return True
-
-
-def _advance(pipe: Connection, engine: Engine) -> None:
-    outputs = engine.step()
-    if outputs:
-        pipe.send(StepNews(tuple(outputs), engine.stats()))

@@ -120,14 +120,13 @@ class ReplicaGroup:
     def close(self) -> None:
         """Stop every process: politely, then by force. No request is outstanding after it."""
         for replica in self._replicas:
-            self._ask_to_stop(replica)
+            replica.pipe.close()  # asks it to stop, and never waits for it
         deadline = time.monotonic() + _STOP_WAIT_S
         for replica in self._replicas:
             replica.process.join(max(0.0, deadline - time.monotonic()))
             if replica.process.is_alive():
                 replica.process.kill()
                 replica.process.join()
-            replica.pipe.close()
             replica.outstanding.clear()
             replica.failure = replica.failure or ReplicaError("the replicas are closed")
 
@@ -196,12 +195,6 @@ class ReplicaGroup:
             '"__main__":` around what starts replicas; a negative code is a signal, -9 often '
             "a lack of memory.",
         )
-
-    def _ask_to_stop(self, replica: _Replica) -> None:
-        try:
-            replica.pipe.send(None)
-        except OSError:  # closed, or dead: there is no one to ask
-            return
 
     def _remember(self, request_id: RequestId, index: int) -> None:
         self._owner.pop(request_id, None)

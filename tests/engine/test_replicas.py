@@ -1,5 +1,7 @@
 import os
+import pickle
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -157,3 +159,29 @@ def _is_alive(pid):
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+@pytest.mark.timeout(60)
+def test_a_flood_of_requests_with_long_answers_does_not_stall_the_pipes():
+    group = ReplicaGroup(CONFIG, source=HashSource())
+    for replica in group._replicas:  # a few orders fill one direction, a few answers the other
+        with socket.socket(fileno=os.dup(replica.pipe.fileno())) as ours:
+            ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    prompt = [n % 20 + 2 for n in range(60)]
+    asked = {"max_tokens": 1, "prompt_logprobs": True, "logprobs": 23}
+    for i in range(120):
+        group.add_request(ask(f"r{i}", prompt, **asked))
+    outputs = run(group)
+    group.close()
+    assert sum(output.finished for output in outputs) == 120
+    assert len(pickle.dumps(outputs[:60])) > 2**20  # more than a socket's own buffer
+
+
+def test_closing_does_not_wait_for_a_replica_that_has_much_to_say():
+    group = ReplicaGroup(CONFIG, source=HashSource())
+    prompt = [n % 20 + 2 for n in range(60)]
+    for i in range(60):
+        group.add_request(ask(f"r{i}", prompt, prompt_logprobs=True, logprobs=23, max_tokens=1))
+    processes = [replica.process for replica in group._replicas]
+    group.close()
+    assert [process.exitcode for process in processes] == [0, 0]  # not killed
