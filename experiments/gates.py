@@ -131,6 +131,8 @@ def _littles_law(metrics: dict[str, MetricValue], conditions: Conditions) -> Gat
 
 def _steady(measurement: Measurement, limit: float | None) -> Gate | None:
     """Throughput of the second half of the window against the first."""
+    if limit is None:
+        return None
     start, end = measurement.window_s
     middle = (start + end) / 2
     chunks = [c for r in measurement.issued for c in r.chunks if measurement.inside(c.time_s)]
@@ -141,7 +143,7 @@ def _steady(measurement: Measurement, limit: float | None) -> Gate | None:
     drift = abs(second - first) / ((first + second) / 2)
     return Gate(
         name="steady_state",
-        passed=limit is None or drift <= limit,
+        passed=drift <= limit,
         value=drift,
         limit=limit,
         message=f"the halves of the window differ by {drift:.0%} in output tokens",

@@ -51,7 +51,7 @@ def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]
 
 
 def show_front(points: pd.DataFrame, front: Front) -> None:
-    """The front's points by x, and how many points did not compete."""
+    """The front's points by x, how many points did not compete, and every label."""
     from experiments.metric_specs import METRICS
     from workbench.report_content import measured
 
@@ -77,6 +77,14 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
     out_of_it = sum(reason is not None for reason in front.excluded)
     if out_of_it:
         say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
+    say_labels(points)
+
+
+def say_labels(points: pd.DataFrame) -> None:
+    """What must be said beside these numbers: `indicative` and the like."""
+    said = dict.fromkeys(label for labels in points["labels"] for label in labels)
+    for label in said:
+        say(f"note: {label}", style="yellow")
 
 
 def _marks(point: pd.Series) -> str:

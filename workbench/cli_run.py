@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from workbench.cli_output import out, say, say_json, show_front, show_table
+from workbench.cli_output import out, say, say_json, say_labels, show_front, show_table
 from workbench.errors import UsageError
+from workbench.invocation import command_line
 from workbench.store import Run, Store
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def init(
     with explained(directory):
         directory.mkdir(parents=True, exist_ok=True)
     write_file(path, TEMPLATE.read_bytes())
-    say(f"wrote {path}; look at it with `workbench plan {path}`, then `workbench run {path}`")
+    look, measure = command_line("plan", path), command_line("run", path)
+    say(f"wrote {path}; look at it with `{look}`, then `{measure}`")
 
 
 def plan(
@@ -112,8 +114,9 @@ def demo(
     found = outlook(_load(path, max_trials, None), chosen)
     _say_factors(found)
     _say_environment(found)
-    code = _measure(begin(found, chosen), json=False)
-    stored = chosen.run(chosen.runs()[0].run_id)
+    job = begin(found, chosen)
+    code = _measure(job, json=False)
+    stored = job.writer.run.refresh()
     _finish_demo(stored, store)
     if json:
         say_json(_run_document(stored))
@@ -129,11 +132,11 @@ def _finish_demo(stored: Run, store: Path) -> None:
     points = stored.points()
     if points["valid"].any():
         show_front(points, pareto(points, X, Y))
+    else:
+        say_labels(points)
     paths = report(stored)
-    for label in stored.summary.labels:
-        say(f"note: {label}", style="yellow")
     say(f"report: {paths['report.html']}")
-    say(f"pages:  workbench dashboard --store {store}", style="bold")
+    say(f"pages:  {command_line('dashboard', store=store)}", style="bold")
 
 
 def _load(file: Path, max_trials: int | None, target: str | None) -> Plan:
@@ -169,7 +172,8 @@ def _measure(job: Job, *, json: bool) -> int:
     finally:
         stored = job.close()
     if stopped:
-        say(f"stopped after a whole trial; go on with `workbench resume {run_id}`")
+        again = command_line("resume", run_id, store=stored.folder.parent)
+        say(f"stopped after a whole trial; go on with `{again}`")
     summary = stored.summary
     say(f"{summary.state}: {_counts(stored)}")
     if json:

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_output import say, say_error, say_json, show_front, show_table
+from workbench.cli_output import say, say_error, say_json, say_labels, show_front, show_table
 from workbench.errors import MissingPackageError, UsageError
+from workbench.invocation import command_line
 from workbench.store import Run, RunSummary, Store
 
 if TYPE_CHECKING:
@@ -20,10 +22,10 @@ if TYPE_CHECKING:
 
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the stored runs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
+LAST_PORT = 65_535
 RunArgument = Annotated[
     str | None, typer.Argument(help="The run, or the beginning of its id; the newest if left out.")
 ]
-EMPTY = "This store holds no run yet; `workbench demo` makes one."
 
 
 def ls(
@@ -40,7 +42,8 @@ def ls(
         headers = ("run", "state", "trials", "model", "accelerator", "question")
         show_table(str(store), headers, [_summary_row(summary) for summary in runs])
     else:
-        say(EMPTY)
+        again = command_line("demo", store=store)
+        say(f"This store holds no run yet; `{again}` makes one.")
     for error in chosen.unreadable():
         say_error(error)
     if json:
@@ -59,7 +62,7 @@ def status(
     stored = len(run.trial_ids())
     say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts or 'none'})")
     if summary.state == "interrupted":
-        say(f"go on with `workbench resume {run.run_id} --store {store}`")
+        say(f"go on with `{command_line('resume', run.run_id, store=store)}`")
     if json:
         say_json(_document(summary))
 
@@ -78,9 +81,9 @@ def show(
         _show_trial(run, trial, json=json)
         return
     say(f"{run.run_id}: {run.summary.question}")
-    for label in run.summary.labels:
-        say(f"note: {label}", style="yellow")
-    table = point_table(run.points())
+    points = run.points()
+    say_labels(points)
+    table = point_table(points)
     show_table("trials", table.headers, table.rows)
     if table.note:
         say(table.note)
@@ -156,12 +159,20 @@ def dashboard(
     address: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
 ) -> None:
     """Serve the pages of a store until interrupted."""
+    from workbench.doctor import requirement
+
     if importlib.util.find_spec("streamlit") is None:
         raise MissingPackageError(
             "the pages need streamlit, which is not installed here.",
             where="workbench dashboard",
-            remedy="Install it with `pip install 'streamlit>=1.50,<2'`; `workbench report` needs "
-            "no such package.",
+            remedy=f"Install it with `pip install {quote(requirement('streamlit'))}`; "
+            "`workbench report` needs no such package.",
+        )
+    if port is not None and not 1 <= port <= LAST_PORT:
+        raise UsageError(
+            f"{port} is no port.",
+            where="--port",
+            remedy=f"Use 1 to {LAST_PORT}, or leave it out for a free one.",
         )
     chosen = port if port is not None else _free_port(address)
     say(f"pages of {store}: http://{address}:{chosen}  (Ctrl-C stops them)", style="bold")
@@ -191,7 +202,8 @@ def _chosen(store: Store, run_id: str | None) -> Run:
         return store.run(run_id)
     runs = store.runs()
     if not runs:
-        raise UsageError("holds no run yet.", where=str(store.path), remedy="Try `workbench demo`.")
+        remedy = f"Try `{command_line('demo', store=store.path)}`."
+        raise UsageError("holds no run yet.", where=str(store.path), remedy=remedy)
     return store.run(runs[0].run_id)
 
 

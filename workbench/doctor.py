@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -64,6 +65,16 @@ def installed_version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def requirement(name: str) -> str:
+    """The versions of a package that this distribution asks for, such as `plotly>=6,<7`."""
+    try:
+        asked = importlib.metadata.requires("inference-workbench") or []
+    except importlib.metadata.PackageNotFoundError:
+        asked = []
+    found = (text.partition(";")[0].strip() for text in asked)
+    return next((text for text in found if re.match(rf"{re.escape(name)}\b", text)), name)
 
 
 def packages(version: Version) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.errors import BenchError
+from workbench.invocation import command_line
 from workbench.store import Run, RunSummary, Store
 
 RUNNER_LOG = "runner.log"
@@ -81,11 +82,12 @@ class SweepRun(Run):
         self._process.wait()
         if len(self.refresh().trial_ids()) >= self.planned:
             return self  # whatever the states of the trials: they are the result
+        store = self.folder.parent
         log = (self.folder / RUNNER_LOG).read_text("utf-8", "replace").splitlines()
         raise SweepFailedError(
             "the sweep ended early:\n" + "\n".join(log[-TAIL_LINES:]),
             where=self.run_id,
-            remedy=f"Go on with `workbench resume {self.run_id}`.",
+            remedy=f"Go on with `{command_line('resume', self.run_id, store=store)}`.",
         )
 
 

@@ -5,11 +5,14 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 import yaml
 from typer.testing import CliRunner
 
+from experiments.plan import load_plan
 from tests.fakes import records
 from workbench.cli import app
 from workbench.store import Store
@@ -209,6 +212,57 @@ def test_a_missing_streamlit_is_told_with_the_line_that_installs_it(here, monkey
     result = workbench("dashboard")
     assert result.exit_code == 1
     assert "pip install 'streamlit" in result.stderr
+    wanted = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    (asked,) = (r for r in wanted["project"]["dependencies"] if r.startswith("streamlit"))
+    for part in asked.removeprefix("streamlit").split(","):
+        assert part in result.stderr
+
+
+def test_a_port_that_is_none_is_refused(here):
+    result = workbench("dashboard", "--port", 70_000)
+    assert result.exit_code == 2
+    assert "--port" in result.stderr
+    assert "1 to 65535" in result.stderr
+
+
+def test_the_front_says_its_labels(here):
+    records.fill_store("results", records.sweep_records())
+    shown = workbench("pareto").stdout
+    for label in records.LABELS:
+        assert f"note: {label}" in shown
+
+
+def test_the_demo_reports_the_run_that_it_measured(here, monkeypatch):
+    monkeypatch.setattr("workbench.cli_run._load", lambda *_: load_plan(PLAN))
+    newer = records.fill_store("results", [records.record()])
+    later = newer.folder.with_name("29991231-235959-later-0000")
+    newer.folder.rename(later)
+    facts = json.loads((later / "run.json").read_text())
+    (later / "run.json").write_text(json.dumps({**facts, "started_utc": "2999-12-31"}))
+    result = workbench("demo", "--json")
+    assert result.exit_code == 0, result.output
+    assert last_json(result)["planned"] == 4
+    assert not (later / "report").exists()
+
+
+def test_a_printed_command_can_be_pasted(here):
+    store = here / "my results"
+    protocol = {"name": "quick", "measured_s": 0.5, "warm_up_per_slot": 0}
+    path = written(here, protocol=protocol)
+    program = Path(sys.executable).with_name("workbench")
+    child = subprocess.Popen(
+        [str(program), "run", str(path), "--store", str(store)], stdout=subprocess.PIPE, text=True
+    )
+    for line in child.stdout:
+        if line.startswith("ok"):
+            child.send_signal(signal.SIGINT)
+            break
+    rest = child.stdout.read()
+    child.wait(timeout=60)
+    printed = rest.partition("go on with `")[2].partition("`")[0]
+    done = subprocess.run(printed, shell=True, capture_output=True, text=True)
+    assert done.returncode == 0, (printed, done.stderr)
+    assert Store(store).runs()[0].state == "complete"
 
 
 def test_what_the_environment_gave_is_kept_for_resume_and_reproduction(here, monkeypatch):
