@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine import sampling
 from engine.errors import RequestError
+from engine.request import SamplingParams
 from engine.sequence import check_prompt_fits
 
 if TYPE_CHECKING:
@@ -37,17 +38,17 @@ class Admission:
     def check(self, request: Request) -> None:
         """RequestError names the field and remedy; PromptTooLongError where it cannot fit."""
         where = f"request {request.request_id}"
-        vocab = self.limits.facts.vocab_size
+        _check_types(request, where)
         sampling.validate(request.sampling, self.limits.facts, where=where)
-        if not request.prompt_token_ids:
+        vocab, length = self.limits.facts.vocab_size, len(request.prompt_token_ids)
+        if not length:
             raise RequestError("the prompt is empty.", where=where, remedy="Give a token.")
         if not sampling.are_token_ids(request.prompt_token_ids, vocab):
             raise RequestError(
-                "the prompt holds a token id outside the vocabulary.",
+                "prompt_token_ids holds something that is no token id of the vocabulary.",
                 where=where,
-                remedy=f"Use whole numbers from 0 to {vocab - 1}.",
+                remedy=f"Use whole numbers (int) from 0 to {vocab - 1}.",
             )
-        length = len(request.prompt_token_ids)
         check_prompt_fits(length, self.limits.longest_sequence, where=where)
 
     def admit(self, request: Request) -> Request:
@@ -58,3 +59,18 @@ class Admission:
             return request
         seed = sampling.draw_seed(self._seed, self._admitted)
         return replace(request, sampling=replace(request.sampling, seq_seed=seed))
+
+
+def _check_types(request: Request, where: str) -> None:
+    """What the checks of values may count on."""
+    expected = {
+        "request_id": (str, "a string"),
+        "prompt_token_ids": ((tuple, list), "a tuple of token ids"),
+        "sampling": (SamplingParams, "SamplingParams"),
+    }
+    for field, (kind, name) in expected.items():
+        value = getattr(request, field)
+        if not isinstance(value, kind):
+            raise RequestError(
+                f"{field} is {value!r}, not {name}.", where=where, remedy=f"Give {name}."
+            )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
@@ -77,9 +79,10 @@ class LLM:
     ) -> list[Completion]:
         """Continue each prompt; one completion a prompt, in order.
 
-        RequestError names the prompt and field before anything runs. Requests that the engine
-        failed have finish reason ERROR. If this raises or is interrupted, every request of the
-        call is aborted and the engine can be used again.
+        A prompt may hold any kind of whole numbers, numpy's too, but no bools. RequestError
+        names the prompt and field before anything runs. Requests that the engine failed have
+        finish reason ERROR. If this raises or is interrupted, every request of the call is
+        aborted and the engine can be used again.
         """
         requests = self._requests(prompts, sampling)
         for request in requests:
@@ -119,21 +122,22 @@ class LLM:
         prompts: Sequence[Sequence[int]],
         sampling: SamplingParams | Sequence[SamplingParams] | None,
     ) -> list[Request]:
-        params = sampling or SamplingParams()
-        rules = [params] * len(prompts) if isinstance(params, SamplingParams) else list(params)
-        if len(rules) != len(prompts):
+        asked = [_token_ids(prompt, f"prompt {i}") for i, prompt in enumerate(_listed(prompts))]
+        params = SamplingParams() if sampling is None else sampling
+        rules = [params] * len(asked) if isinstance(params, SamplingParams) else _rules(params)
+        if len(rules) != len(asked):
             raise RequestError(
-                f"there are {len(prompts)} prompts and {len(rules)} sampling parameters.",
+                f"there are {len(asked)} prompts and {len(rules)} sampling parameters.",
                 where="sampling",
                 remedy="Give one for all, or one for each prompt.",
             )
         return [
             Request(
                 request_id=RequestId(f"prompt-{next(self._ids)}"),
-                prompt_token_ids=tuple(prompt),
+                prompt_token_ids=prompt,
                 sampling=rule,
             )
-            for prompt, rule in zip(prompts, rules, strict=True)
+            for prompt, rule in zip(asked, rules, strict=True)
         ]
 
     def _abandon(self, request_ids: list[RequestId]) -> None:
@@ -141,6 +145,45 @@ class LLM:
             self._serving.abort(request_id)
         while request_ids and self._serving.has_unfinished():
             self._serving.step()
+
+
+def _listed(prompts: object) -> list[object]:
+    if isinstance(prompts, str) or not isinstance(prompts, Iterable):
+        raise RequestError(
+            f"{prompts!r} is not a list of prompts.",
+            where="prompts",
+            remedy="Give a list of prompts, each a list of token ids.",
+        )
+    return list(prompts)
+
+
+def _token_ids(prompt: object, where: str) -> tuple[int, ...]:
+    try:
+        return tuple(_token_id(value) for value in prompt)  # type: ignore[attr-defined]
+    except TypeError as error:
+        raise RequestError(
+            f"{prompt!r:.80} is not a list of token ids.",
+            where=where,
+            remedy="Give whole numbers; the checkpoint's tokenizer turns text into them.",
+        ) from error
+
+
+def _token_id(value: object) -> int:
+    if isinstance(value, bool):
+        raise TypeError("a bool is no token id")
+    return operator.index(value)  # type: ignore[arg-type]
+
+
+def _rules(sampling: object) -> list[SamplingParams]:
+    rules = list(sampling) if isinstance(sampling, Iterable) else [sampling]
+    for rule in rules:
+        if not isinstance(rule, SamplingParams):
+            raise RequestError(
+                f"{rule!r} is not SamplingParams.",
+                where="sampling",
+                remedy="Give SamplingParams for all, or one for each prompt.",
+            )
+    return rules
 
 
 def open_serving(config: EngineConfig, source: ModelSource | None = None) -> Serving:

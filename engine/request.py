@@ -22,7 +22,7 @@ class FinishReason(StrEnum):
 class SamplingParams:
     """How the tokens of one request are chosen. Validated by `engine.sampling.validate`.
 
-    temperature 0 is argmax with the lowest id on ties. `seq_seed` keys the noise of every
+    temperature below 1e-5 is argmax with the lowest id on ties. `seq_seed` keys the noise of every
     absolute position, so a seeded text does not depend on batch, chunking or drafts; None
     draws a seed once, when the request is added. `logprobs` is how many of the most likely
     tokens to report beside each chosen one (None: no log-probabilities; 0: the chosen only),
@@ -47,7 +47,7 @@ class SamplingParams:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One ask: a prompt of token ids and how to continue it."""
+    """One ask: a prompt of token ids (int, no bool, no numpy) and how to continue it."""
 
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]

@@ -1,8 +1,8 @@
 """Which token comes next: a pure function of (logits at n, parameters, seed, position n).
 
-Greedy: the highest logit, the lowest id on ties. Sampled: logits / temperature, then top-k,
-then top-p (nucleus of what top-k left, renormalised), then the highest of score + Gumbel noise
-(which draws exactly from the softmax). The noise of token v at absolute position n is a hash of
+Greedy (temperature below `GREEDY_BELOW`): the highest logit, the lowest id on ties. Sampled:
+logits / temperature, then top-k, then top-p (nucleus of what top-k left, renormalised), then the
+highest of score + Gumbel noise (which draws exactly from the softmax). The noise of token v at absolute position n is a hash of
 (seed, n, v): SplitMix64 as a counter-based generator, so a text does not depend on batch,
 chunks, preemptions or drafts.
 """
@@ -10,6 +10,7 @@ chunks, preemptions or drafts.
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
     from engine.config import ModelLimits
     from engine.request import SamplingParams
+
+GREEDY_BELOW = 1e-5  # as DeepInfer does; a colder division would overflow
 
 _WORD = (1 << 64) - 1
 _WEYL = 0x9E3779B97F4A7C15  # SplitMix64 (Steele, Lea, Flood 2014)
@@ -49,7 +52,7 @@ def choose(logits: Tensor, groups: Sequence[SampledRows], eos_token_id: int) -> 
     sequence; golden tokens replace the choice.
     """
     scores = _bar_stops(logits, groups, eos_token_id)
-    if any(group.params.temperature > 0 for group in groups):
+    if any(_is_warm(group.params) for group in groups):
         scores = _add_noise(scores, groups)
     best, ids = scores.max(dim=-1)  # the first, so the lowest, of equal ones
     tokens: list[int | None] = ids.tolist()
@@ -62,6 +65,10 @@ def choose(logits: Tensor, groups: Sequence[SampledRows], eos_token_id: int) -> 
 def draw_seed(engine_seed: int, ordinal: int) -> int:
     """Seed of the `ordinal`-th request that brings none."""
     return _mix(_mix(engine_seed & _WORD) ^ _mix((ordinal + 1) * _WEYL & _WORD))
+
+
+def _is_warm(params: SamplingParams) -> bool:
+    return params.temperature >= GREEDY_BELOW
 
 
 def _bar_stops(logits: Tensor, groups: Sequence[SampledRows], eos_token_id: int) -> Tensor:
@@ -86,14 +93,13 @@ def _add_noise(logits: Tensor, groups: Sequence[SampledRows]) -> Tensor:
     keys: list[int] = []
     rules: list[SamplingParams] = []
     for start, group in _starts(groups):
-        if group.params.temperature > 0:
+        if _is_warm(group.params):
             rows += range(start, start + group.rows)
             keys += [_key(group.seed, group.position + i) for i in range(group.rows)]
             rules += [group.params] * group.rows
-    temperature = [rule.temperature for rule in rules]
     scores = logits.double()
     index = torch.tensor(rows, device=logits.device)
-    warm = scores[index] / torch.tensor(temperature, device=logits.device).double()[:, None]
+    warm = scores[index] / scores.new_tensor([rule.temperature for rule in rules])[:, None]
     warm = _narrow(warm, rules)
     noise = _gumbel(keys, logits.shape[-1], logits.device)
     return scores.index_copy(0, index, warm + noise)
@@ -106,7 +112,7 @@ def _narrow(scores: Tensor, rules: Sequence[SamplingParams]) -> Tensor:
         return scores
     vocab = scores.shape[-1]
     ordered, ids = scores[rows].sort(dim=-1, descending=True, stable=True)
-    top_k = scores.new_tensor([rules[i].top_k or vocab for i in rows])[:, None]
+    top_k = scores.new_tensor([min(rules[i].top_k or vocab, vocab) for i in rows])[:, None]
     top_p = scores.new_tensor([rules[i].top_p for i in rows])[:, None]
     beyond_k = torch.arange(vocab, device=scores.device) >= top_k
     share = ordered.masked_fill(beyond_k, -math.inf).softmax(dim=-1)
@@ -171,7 +177,7 @@ def validate(params: SamplingParams, limits: ModelLimits, *, where: str) -> None
         for field, holds, remedy in rules(params, limits.vocab_size):
             if not holds:
                 value = getattr(params, field)
-                shown = f"of {len(value)} ids" if isinstance(value, tuple) else repr(value)
+                shown = f"of {len(value)} ids" if _is_many(value) else repr(value)
                 raise RequestError(f"{field} {shown} is refused.", where=where, remedy=remedy)
 
 
@@ -182,7 +188,7 @@ def _rules_of_values(params: SamplingParams, vocab: int) -> _Rules:
     golden = params.golden_token_ids
     warm = _is_number(params.temperature) and params.temperature >= 0
     nucleus = _is_number(params.top_p) and 0 < params.top_p <= 1
-    known_ids = f"Use whole numbers from 0 to {vocab - 1}."
+    known_ids = f"Use a tuple of whole numbers from 0 to {vocab - 1}."
     structured = "Structured outputs have not landed; leave so_args out."
     return [
         ("temperature", warm, "Use 0 for the most likely token, or a finite number above 0."),
@@ -190,6 +196,8 @@ def _rules_of_values(params: SamplingParams, vocab: int) -> _Rules:
         ("top_k", _is_none_or_whole(params.top_k, 1), "Use None, or at least 1."),
         ("max_tokens", _is_whole(params.max_tokens, 1), "Use a whole number of at least 1."),
         ("min_tokens", _is_whole(params.min_tokens, 0), "Use a whole number of at least 0."),
+        ("ignore_eos", isinstance(params.ignore_eos, bool), "Use True or False."),
+        ("prompt_logprobs", isinstance(params.prompt_logprobs, bool), "Use True or False."),
         ("seq_seed", _is_none_or_whole(params.seq_seed, 0), "Use None, or at least 0."),
         ("logprobs", _is_none_or_whole(params.logprobs, 0), "Use None, or at least 0."),
         ("stop_token_ids", are_token_ids(params.stop_token_ids, vocab), known_ids),
@@ -208,9 +216,15 @@ def _rules_of_relations(params: SamplingParams, vocab: int) -> _Rules:
     ]
 
 
-def are_token_ids(token_ids: Iterable[int], vocab: int) -> bool:
-    """Whether all are whole numbers inside the vocabulary."""
-    return all(_is_whole(token_id, 0) and token_id < vocab for token_id in token_ids)
+def are_token_ids(token_ids: object, vocab: int) -> bool:
+    """Whether this is a tuple or list of ints (no bools, no numpy) inside the vocabulary."""
+    return _is_many(token_ids) and all(
+        _is_whole(token_id, 0) and token_id < vocab for token_id in token_ids
+    )
+
+
+def _is_many(value: object) -> bool:
+    return isinstance(value, (tuple, list))
 
 
 def _is_none_or_whole(value: object, least: int) -> bool:
@@ -223,4 +237,4 @@ def _is_whole(value: object, least: int) -> bool:
 
 def _is_number(value: object) -> bool:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and math.isfinite(value)
+    return is_number and abs(value) <= sys.float_info.max  # an int may be too large for a float

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import threading
 from dataclasses import dataclass
@@ -25,24 +26,25 @@ class _Mailbox:
     """Where the thread leaves what one client waits for."""
 
     loop: asyncio.AbstractEventLoop
-    queue: asyncio.Queue[RequestOutput | EngineError]
+    queue: asyncio.Queue[RequestOutput | Exception]
 
-    def put(self, item: RequestOutput | EngineError) -> None:
-        if not self.loop.is_closed():
+    def put(self, item: RequestOutput | Exception) -> None:
+        with contextlib.suppress(RuntimeError):  # its event loop is closed: no one waits
             self.loop.call_soon_threadsafe(self.queue.put_nowait, item)
 
 
 class AsyncEngine:
     """Owns an engine, or a group of replicas, and the one thread that touches it.
 
-    Streams may be opened from any event loop. A step that raises ends every open stream with
-    an EngineError; later requests are served.
+    Streams may be opened from any event loop. No stream is left waiting: a request that cannot
+    be added ends its own stream with the exception that says why; a step that raises ends every
+    open stream with an EngineError, and later requests are served.
     """
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
         self._mailboxes: dict[RequestId, _Mailbox] = {}
-        self._orders: list[Callable[[], object]] = []
+        self._orders: list[tuple[Callable[[_Mailbox], object], _Mailbox]] = []
         self._wake = threading.Condition()
         self._is_closing = False
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -52,23 +54,23 @@ class AsyncEngine:
         """Yield the outputs of a request as steps bring them; the last one is `finished`.
 
         RequestError before the first output if it cannot be served; EngineError if the engine
-        is closed or a step failed. Leaving the iterator early
-        (cancellation, `aclose`) aborts the request.
+        is closed or a step failed. Leaving the iterator early (cancellation, `aclose`) aborts
+        the request.
         """
         mailbox = _Mailbox(asyncio.get_running_loop(), asyncio.Queue())
-        if not self._order(partial(self._add, request, mailbox)):
+        if not self._order(partial(self._add, request), mailbox):
             raise EngineError("the engine was closed")
         is_open = True
         try:
             while is_open:
                 item = await mailbox.queue.get()
-                is_open = not (isinstance(item, EngineError) or item.finished)
-                if isinstance(item, EngineError):
+                is_open = not (isinstance(item, Exception) or item.finished)
+                if isinstance(item, Exception):
                     raise item
                 yield item
         finally:
             if is_open:
-                self._order(partial(self._abort, request.request_id, mailbox))
+                self._order(partial(self._abort, request.request_id), mailbox)
 
     def close(self) -> None:
         """Stop the thread after its current step, end open streams and close the engine."""
@@ -76,45 +78,71 @@ class AsyncEngine:
             self._is_closing = True
             self._wake.notify()
         self._thread.join()
-        self._end_all(EngineError("the engine was closed"))
         self._serving.close()
 
-    def _order(self, order: Callable[[], object]) -> bool:
-        """Have the thread do something; False when it has stopped."""
+    def _order(self, order: Callable[[_Mailbox], object], mailbox: _Mailbox) -> bool:
+        """Have the thread do something for a client; False when it has stopped."""
         with self._wake:
             if self._is_closing:
                 return False
-            self._orders.append(order)
+            self._orders.append((order, mailbox))
             self._wake.notify()
         return True
 
     def _run(self) -> None:
-        while self._obey():
-            try:
-                outputs = self._serving.step()
-            except Exception as error:  # noqa: BLE001  clients must hear of it
-                _log.exception("a step failed")
-                self._end_all(EngineError(f"a step failed: {error}"))
-            else:
-                self._deliver(outputs)
+        try:
+            while self._obey():
+                self._step()
+        finally:
+            self._stop()
 
     def _obey(self) -> bool:
-        """Carry out what clients ordered; waits when there is nothing to run. False to stop."""
+        """Carry out what clients ordered; waits when no stream is open. False to stop."""
         with self._wake:
-            while not (self._orders or self._is_closing or self._serving.has_unfinished()):
+            while not (self._orders or self._is_closing or self._mailboxes):
                 self._wake.wait()
             orders, self._orders = self._orders, []
-        for order in orders:
-            order()
+        for order, mailbox in orders:
+            try:
+                order(mailbox)
+            except Exception as error:  # noqa: BLE001  its client must hear of it
+                mailbox.put(error)
         return not self._is_closing
 
-    def _add(self, request: Request, mailbox: _Mailbox) -> None:
+    def _step(self) -> None:
         try:
-            self._serving.add_request(request)
+            self._deliver(self._serving.step())
         except EngineError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001  clients must hear of it
+            failure = EngineError(f"a step failed: {error}")
+            failure.__cause__ = error
+            self._fail(failure)
+
+    def _fail(self, error: EngineError) -> None:
+        _log.error("a step failed", exc_info=error)
+        for request_id in self._end_all(error):
+            self._serving.abort(request_id)
+
+    def _stop(self) -> None:
+        """Refuse what comes, and end what is open: the thread ends here, whatever ended it."""
+        with self._wake:
+            self._is_closing = True
+            orders, self._orders = self._orders, []
+        error = EngineError("the engine was closed")
+        self._end_all(error)
+        for _, mailbox in orders:
             mailbox.put(error)
-        else:
-            self._mailboxes[request.request_id] = mailbox
+
+    def _end_all(self, error: EngineError) -> list[RequestId]:
+        mailboxes, self._mailboxes = self._mailboxes, {}
+        for mailbox in mailboxes.values():
+            mailbox.put(error)
+        return list(mailboxes)
+
+    def _add(self, request: Request, mailbox: _Mailbox) -> None:
+        self._serving.add_request(request)
+        self._mailboxes[request.request_id] = mailbox
 
     def _abort(self, request_id: RequestId, mailbox: _Mailbox) -> None:
         if self._mailboxes.get(request_id) is mailbox:
@@ -127,9 +155,3 @@ class AsyncEngine:
                 mailbox.put(output)
             if output.finished:
                 self._mailboxes.pop(output.request_id, None)
-
-    def _end_all(self, error: EngineError) -> None:
-        for request_id, mailbox in self._mailboxes.items():
-            self._serving.abort(request_id)
-            mailbox.put(error)
-        self._mailboxes.clear()

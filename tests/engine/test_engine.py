@@ -175,6 +175,12 @@ def test_the_context_ends_a_sequence():
         (ask(prompt=(-1,)), RequestError, "0 to 22"),
         (ask(prompt=(2,) * 64), PromptTooLongError, "at most 63"),
         (ask(temperature=-1.0), RequestError, "temperature"),
+        (ask(stop_token_ids=5), RequestError, "stop_token_ids 5"),
+        (ask(prompt=(2.0,)), RequestError, "prompt_token_ids"),
+        (ask(prompt=(True,)), RequestError, "prompt_token_ids"),
+        (replace(ask(), prompt_token_ids=5), RequestError, "prompt_token_ids is 5"),
+        (replace(ask(), prompt_token_ids="ab"), RequestError, "prompt_token_ids is 'ab'"),
+        (replace(ask(), sampling={}), RequestError, "sampling is {}"),
     ],
 )
 def test_a_request_that_cannot_be_served_is_refused_at_once(request_, error, words):

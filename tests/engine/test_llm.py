@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 
 from engine.errors import ConfigError, RequestError
@@ -105,3 +106,33 @@ def test_the_model_may_come_from_the_environment(monkeypatch):
     monkeypatch.setenv("DEEPINFER_HF_MODEL_DIR", "elsewhere")
     model = LLM(source=HashSource(), **CONFIG)
     assert model.config.model == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("prompts", "where"),
+    [
+        (5, "prompts"),
+        ("text", "prompts"),
+        ([5], "prompt 0"),
+        ([[5], "text"], "prompt 1"),
+        ([[5], [1.5]], "prompt 1"),
+        ([[True]], "prompt 0"),
+        ([[[5]]], "prompt 0"),
+    ],
+)
+def test_what_is_no_list_of_prompts_is_refused_by_its_place(prompts, where):
+    with pytest.raises(RequestError) as refusal:
+        llm().generate(prompts, GREEDY)
+    assert refusal.value.where == where
+    assert refusal.value.remedy
+
+
+@pytest.mark.parametrize("sampling", [5, [5], [None], {"temperature": 1}])
+def test_what_is_no_sampling_is_refused(sampling):
+    with pytest.raises(RequestError, match="SamplingParams"):
+        llm().generate([[5]], sampling)
+
+
+def test_a_prompt_may_be_an_array():
+    (found,) = llm().generate(np.array([[6, 7]], dtype=np.int32), GREEDY)
+    assert list(found.token_ids) == expected_text([6, 7], GREEDY)[0]

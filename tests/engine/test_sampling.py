@@ -1,5 +1,6 @@
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -133,6 +134,16 @@ def test_a_row_that_is_not_finite_chooses_nothing(bad, temperature):
         ("stop_token_ids", {"stop_token_ids": (23,)}),
         ("golden_token_ids", {"golden_token_ids": (1, 2)}),
         ("golden_token_ids", {"golden_token_ids": (-1,) * 16}),
+        ("temperature", {"temperature": 10**400}),
+        ("top_p", {"top_p": 10**400}),
+        ("stop_token_ids", {"stop_token_ids": 5}),
+        ("stop_token_ids", {"stop_token_ids": "5"}),
+        ("stop_token_ids", {"stop_token_ids": (True,)}),
+        ("stop_token_ids", {"stop_token_ids": None}),
+        ("golden_token_ids", {"golden_token_ids": 5}),
+        ("golden_token_ids", {"golden_token_ids": (np.int64(1),) * 16}),
+        ("ignore_eos", {"ignore_eos": "yes"}),
+        ("prompt_logprobs", {"prompt_logprobs": 1}),
         ("so_args", {"so_args": {"schema_type": "json"}}),
     ],
 )
@@ -149,3 +160,19 @@ def test_parameters_at_their_limits_are_served():
         temperature=0, top_p=1.0, top_k=1, max_tokens=1, min_tokens=1, logprobs=23, seq_seed=0
     )
     validate(edge, FACTS, where="request 1")
+
+
+@pytest.mark.parametrize("temperature", [1e-308, 5e-324, 9.9e-6])
+def test_a_temperature_too_cold_to_divide_by_is_greedy(temperature):
+    table = torch.tensor([[1.0, 3.0, 2.0]])
+    params = SamplingParams(temperature=temperature, top_p=0.9)
+    assert choose(table, [SampledRows(params, 7, 1, 0, 0)], EOS) == [1]
+
+
+@pytest.mark.parametrize("temperature", [1e-5, 1e308])
+def test_the_coldest_and_hottest_temperatures_choose_a_token(temperature):
+    table = torch.tensor([[1e38, 3e38, -3e38], [0.0, -math.inf, 1.0]])
+    params = SamplingParams(temperature=temperature, top_k=10**30, top_p=0.5)
+    found = choose(table, [SampledRows(params, 7, 2, 0, 0)], EOS)
+    assert None not in found
+    assert temperature > 1 or found == [1, 2]

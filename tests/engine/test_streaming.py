@@ -140,3 +140,59 @@ def test_closing_ends_open_streams():
 
     # Outputs that came before the close are delivered before the error.
     asyncio.run(close_meanwhile())
+
+
+def test_parameters_of_the_wrong_type_end_their_own_stream_only(engine):
+    params = SamplingParams(stop_token_ids=5, max_tokens=4)
+
+    async def both():
+        with pytest.raises(RequestError, match="stop_token_ids"):
+            await read(engine, ask("a", [5], params))
+        return await read(engine, ask("b", [5]))
+
+    outputs = asyncio.run(asyncio.wait_for(both(), 20))
+    assert [t for o in outputs for t in o.token_ids] == expected_text([5], GREEDY)[0]
+
+
+def test_a_request_whose_adding_breaks_ends_its_own_stream_with_what_broke():
+    target = serving()
+    add = target.add_request
+
+    def broken(request):
+        if request.request_id == "a":
+            raise ValueError("a bug in adding")
+        add(request)
+
+    target.add_request = broken
+    engine = AsyncEngine(target)
+
+    async def both():
+        with pytest.raises(ValueError, match="a bug in adding"):
+            await read(engine, ask("a", [5]))
+        return await read(engine, ask("b", [5]))
+
+    assert asyncio.run(asyncio.wait_for(both(), 20))[-1].finished
+    engine.close()
+
+
+class _ThreadEnds(BaseException):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_ends_takes_its_streams_with_it():
+    target = serving()
+
+    def end():
+        raise _ThreadEnds
+
+    target.step = end
+    engine = AsyncEngine(target)
+
+    async def both():
+        for name in "ab":
+            with pytest.raises(EngineError, match="closed"):
+                await read(engine, ask(name, [5]))
+
+    asyncio.run(asyncio.wait_for(both(), 20))
+    engine.close()
