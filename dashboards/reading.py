@@ -1,4 +1,4 @@
-"""Cached reads of the store. Stored trials never change, so their count says what is new."""
+"""Cached reads of the store. Stored trials never change: what was read is not read again."""
 
 from __future__ import annotations
 
@@ -61,15 +61,22 @@ def unreadable() -> list[str]:
     return _survey(store_path())[1]
 
 
-@st.cache_resource(show_spinner=False, max_entries=32)
+@st.cache_resource(show_spinner=False)
 def _reader(store: str, run_id: str) -> Reader:
     return Reader(store, run_id)
 
 
 @st.cache_data(show_spinner=False, ttl=5)
 def _survey(store: str) -> tuple[list[wb.RunSummary], list[str]]:
-    found = wb.Store(store)
-    return found.runs(), [str(error) for error in found.unreadable()]
+    found: list[wb.RunSummary] = []
+    troubles: list[str] = []
+    for run_id in wb.Store(store).run_ids():
+        try:
+            found.append(_reader(store, run_id).refresh())
+        except wb.BenchError as error:
+            troubles.append(str(error))
+    newest_first = sorted(found, key=lambda run: (run.started_utc, run.run_id), reverse=True)
+    return newest_first, troubles
 
 
 @st.cache_data(show_spinner=False, max_entries=64)

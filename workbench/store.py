@@ -51,6 +51,10 @@ class Store:
         self.path = Path(path)
         self._now = now
 
+    def run_ids(self) -> list[str]:
+        """The id of every run folder, readable or not; reads no trial."""
+        return sorted(folder.name for folder in self._folders())
+
     def runs(self) -> list[RunSummary]:
         """Every readable run, newest first. `unreadable()` tells of the others."""
         return self._survey()[0]
