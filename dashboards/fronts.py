@@ -7,13 +7,11 @@ import pandas as pd
 import workbench as wb
 from dashboards import parts
 from workbench.figures import (
-    METRICS,
     Look,
     axis_words,
     finding,
     in_order,
     interval,
-    number,
     pareto,
     plural,
     value_text,
@@ -25,7 +23,7 @@ GROUPED_PREFIXES = ("axis.", "workload.", "engine.")
 
 def axis(metric: str) -> wb.Axis:
     """`metric` with the direction of its definition."""
-    return wb.Axis(metric=metric, direction=str(METRICS[metric].direction))
+    return wb.Axis(metric=metric, direction=str(wb.METRICS[metric].direction))
 
 
 def front(points: pd.DataFrame, x: str, y: str, by: str | None) -> wb.Front | None:
@@ -39,7 +37,7 @@ def metrics(points: pd.DataFrame) -> list[str]:
     """Metrics with a good direction of which at least one trial has a value."""
     return [
         name
-        for name, spec in METRICS.items()
+        for name, spec in wb.METRICS.items()
         if spec.direction != "none" and name in points and points[name].notna().any()
     ]
 
@@ -79,28 +77,42 @@ def in_words(points: pd.DataFrame, column: str) -> pd.Series:
 
 
 def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.DataFrame:
-    """Valid rows that reach `target` on x (None: all), best y first, with `on_front`."""
+    """Valid rows that reach `target` on x (None: all), best y first, with `on_front` and `kind`.
+
+    Rows of unlike models or workloads are ranked apart.
+    """
     usable = points["valid"] & points[[found.x.metric, found.y.metric]].notna().all(axis=1)
     rows = points[usable].copy()
     rows["on_front"] = found.on_front[usable.to_numpy(bool)]
+    rows["kind"] = wb.comparison_groups(rows)
     if target is not None:
         reach = rows[found.x.metric]
         rows = rows[reach >= target if found.x.direction == "max" else reach <= target]
-    return rows.sort_values(found.y.metric, ascending=found.y.direction == "min", kind="stable")
+    upwards = [True, found.y.direction == "min"]
+    return rows.sort_values(["kind", found.y.metric], ascending=upwards, kind="stable")
 
 
 def ranking_table(rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ...]) -> pd.DataFrame:
     """The cells of `rows` in words and their numbers with intervals."""
     axes = varying_axes(points)
-    columns = {axis_words(name).capitalize(): in_words(rows, name).tolist() for name in axes}
-    columns["On the front"] = ["●" if member else "" for member in rows["on_front"]]
+    columns = {axis_words(name).capitalize(): _cells(rows, name) for name in axes}
+    if rows["kind"].nunique() > 1:
+        columns = {"Kind": rows["kind"].tolist()} | columns
+    columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
     for name in dict.fromkeys(shown):
-        spec = METRICS[name]
+        spec = wb.METRICS[name]
         spans = zip(rows[f"{name}.low"], rows[f"{name}.high"], strict=True)
         head = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
-        columns[head] = [number(value) for value in rows[name].tolist()]
+        columns[head] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [interval(low, high) for low, high in spans]
     return pd.DataFrame(columns)
+
+
+def _cells(rows: pd.DataFrame, column: str) -> list:
+    """The cells of an axis: numbers where all are, so that they sort as numbers."""
+    cells = rows[column].tolist()
+    whole = all(isinstance(cell, int) and not isinstance(cell, bool) for cell in cells)
+    return cells if whole else in_words(rows, column).tolist()
 
 
 def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummary) -> str:
@@ -124,15 +136,14 @@ def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
     return " · ".join(part for part in parts_ if part)
 
 
-def show_small(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummary) -> None:
+def show_small(points: pd.DataFrame, found: wb.Front, summary: wb.RunSummary) -> None:
     """The front of the overview: to look at, not to click."""
-    if found is None or points.empty:
-        return
     look = Look(
         title=summary.question or "Which configurations does nothing else beat?",
         subtitle=subtitle(summary, points),
         dark=parts.is_dark(),
-        height=360,
+        height=340,
+        columns=parts.columns(),
     )
     parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
 

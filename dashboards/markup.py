@@ -118,6 +118,14 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marks: Sequence[
     )
 
 
+def kinds(names: Sequence[str], blocks: Iterable[str]) -> str:
+    """Blocks of ready HTML, each under the kind of points that it tells of."""
+    return "".join(
+        f'<div class="wb-kind">{escape(name)}</div>{block}'
+        for name, block in zip(names, blocks, strict=True)
+    )
+
+
 def progress(counts: dict[str, int], planned: int) -> str:
     """A bar of trial states; the part not yet run stays empty."""
     whole = max(planned, sum(counts.values()), 1)

@@ -26,6 +26,11 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
+def columns() -> int:
+    """Characters of a figure's title in a line: a phone tells that it is one."""
+    return 46 if "Mobi" in (st.context.headers.get("User-Agent") or "") else 62
+
+
 def html(body: str) -> None:
     """Show ready HTML in the visitor's theme."""
     st.html(f'<div class="{"wb-dark" if is_dark() else "wb-light"}">{body}</div>')
@@ -59,8 +64,15 @@ def chosen_run() -> wb.RunSummary | None:
     newest = next(iter(runs))
     if asked != full:
         address.remember("run", full)
-    picked = address.choose("Run", list(runs), "run", default=newest)
+    picked = address.choose(
+        "Run", list(runs), "run", default=newest, words=lambda name: _run_words(runs[name])
+    )
     return runs[picked]
+
+
+def _run_words(run: wb.RunSummary) -> str:
+    """A run as people name it: its plan and when it began."""
+    return f"{run.name}, {run.started_utc[:16].replace('T', ' ')}, {run.run_id[-4:]}"
 
 
 def live(body: Callable[[], None], run_id: str) -> None:

@@ -9,10 +9,8 @@ import workbench as wb
 from dashboards import address, markup, parts, reading
 from dashboards.markup import Cell, figure_cell, text
 from workbench.figures import (
-    METRICS,
     MISSING,
     Look,
-    TrialRecord,
     axis_phrase,
     configuration_table,
     interval,
@@ -42,7 +40,7 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
             f'<div class="wb-eyebrow"><span>Trial</span><span>{markup.plain(trial_id)}</span>'
             f"<span>{markup.pill(str(trial.state))}</span></div>" + _reason(trial.reason)
         )
-        parts.html(_cell(trial.point.axes))
+        parts.html(markup.section(_cell_words(trial.point.axes) or "The only configuration"))
         names = dict.fromkeys((*first, *SHORT_METRICS))
         parts.html(_short_metrics(trial.metrics, list(names)))
         parts.html(_gates_short(trial))
@@ -94,7 +92,7 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
     _files(reader, trial)
 
 
-def metrics_html(trial: TrialRecord) -> str:
+def metrics_html(trial: wb.TrialRecord) -> str:
     """Every number with its interval, sample size and, on the name, its definition."""
     found = metric_table(trial)
     found = found[found["value"].notna()]
@@ -113,7 +111,7 @@ def metrics_html(trial: TrialRecord) -> str:
     return markup.table(("Metric", "Value", "95 % interval", "Unit", "n"), rows)
 
 
-def _missing_metrics(trial: TrialRecord) -> None:
+def _missing_metrics(trial: wb.TrialRecord) -> None:
     """The metrics without a number, each with its reason, folded away."""
     found = metric_table(trial)
     found = found[found["value"].isna()]
@@ -127,7 +125,7 @@ def _missing_metrics(trial: TrialRecord) -> None:
         parts.html(markup.table(("Metric", "Value", "Why there is none"), rows))
 
 
-def _gates_short(trial: TrialRecord) -> str:
+def _gates_short(trial: wb.TrialRecord) -> str:
     """How many gates passed, and the findings of those that did not."""
     passed = sum(gate.passed for gate in trial.gates)
     failed = [gate.message for gate in trial.gates if not gate.passed]
@@ -136,7 +134,7 @@ def _gates_short(trial: TrialRecord) -> str:
     return markup.note("; ".join([f"{passed} of {len(trial.gates)} gates passed", *failed]))
 
 
-def gates_table(trial: TrialRecord) -> str:
+def gates_table(trial: wb.TrialRecord) -> str:
     """The conditions of a valid trial and how each went."""
     if not trial.gates:
         return markup.note("No gate was checked: nothing was measured.")
@@ -154,7 +152,7 @@ def gates_table(trial: TrialRecord) -> str:
     return markup.table(("Passed", "Gate and finding"), rows)
 
 
-def _heading(trial: TrialRecord) -> str:
+def _heading(trial: wb.TrialRecord) -> str:
     pieces = (
         "Trial",
         markup.plain(trial.trial_id),
@@ -170,10 +168,9 @@ def _reason(reason: str | None) -> str:
     return f'<p class="wb-banner" role="note">{markup.plain(reason)}</p>' if reason else ""
 
 
-def _cell(axes: dict) -> str:
-    """The trial's cell in words, as a heading."""
-    words = [axis_phrase(name, value_text(value)) for name, value in sorted(axes.items())]
-    return markup.section(", ".join(words))
+def _cell_words(axes: dict) -> str:
+    """The trial's cell in words; empty where the plan varies nothing."""
+    return ", ".join(axis_phrase(name, value_text(value)) for name, value in sorted(axes.items()))
 
 
 def _short_metrics(metrics: dict, names: list[str]) -> str:
@@ -181,7 +178,7 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
     for name in names:
         found = metrics.get(name)
         if found is not None:
-            spec = METRICS[name]
+            spec = wb.METRICS[name]
             label = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
             span = interval(found.low, found.high) or (found.reason or "")
             rows.append(
@@ -198,7 +195,7 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
     return markup.table(("Metric", "Value and 95 % interval"), rows)
 
 
-def _configuration(trial: TrialRecord) -> str:
+def _configuration(trial: wb.TrialRecord) -> str:
     """What was varied or set first, then the defaults; a field's sentence is on its name."""
     table = configuration_table(trial).sort_values("mark", ascending=False, kind="stable")
     words = {"axis": "varied by the plan", "set": "not the default"}
@@ -214,17 +211,22 @@ def _configuration(trial: TrialRecord) -> str:
     return markup.table(("Field", "Value"), rows, marks)
 
 
-def _requests(reader: reading.Reader, trial: TrialRecord) -> None:
+def _requests(reader: reading.Reader, trial: wb.TrialRecord) -> None:
     rows = reading.requests(reading.store_path(), reader.run.run_id, trial.trial_id)
     if rows.empty:
         parts.html(markup.note("No request was sent."))
         return
-    look = Look(dark=parts.is_dark(), height=260 if len(rows) <= 40 else 360)
+    look = Look(
+        subtitle=" · ".join(filter(None, [", ".join(trial.labels), _cell_words(trial.point.axes)])),
+        dark=parts.is_dark(),
+        height=260 if len(rows) <= 40 else 360,
+        columns=parts.columns(),
+    )
     drawn = requests_timeline(rows, trial.window_s, look=look)
     parts.figure(drawn, rows, "requests", alt="Requests over time")
 
 
-def _files(reader: reading.Reader, trial: TrialRecord) -> None:
+def _files(reader: reading.Reader, trial: wb.TrialRecord) -> None:
     parts.html(markup.section("Files"))
     found = reader.run.files(trial.trial_id)
     rows = [

@@ -1,14 +1,17 @@
 """The bench you stand at: `import workbench as wb`.
 
-The names below are the whole interface of notebooks and pages. Importing them loads neither
-torch nor pandas. (`wb.pareto` and `wb.report` are the functions; their modules are reached as
-`from workbench.pareto import ...`.)
+Notebooks and pages use the names below, and `from workbench import figures` for what is drawn
+(that alone needs plotly); nothing else of the workbench is meant for them. Importing the names
+loads neither torch nor pandas. (`wb.pareto` and `wb.report` are the functions; their modules are
+reached as `from workbench.pareto import ...`.)
 """
 
 from __future__ import annotations
 
+from experiments.metric_specs import METRICS, MetricSpec
+from experiments.records import TrialRecord
 from workbench.errors import BenchError
-from workbench.fronts import Front, pareto
+from workbench.fronts import Front, comparison_groups, pareto
 from workbench.live import SweepRun, sweep
 from workbench.pareto import Axis
 from workbench.report import report
@@ -24,6 +27,10 @@ __all__ = [
     "Axis",
     "Front",
     "pareto",
+    "comparison_groups",
     "report",
+    "METRICS",
+    "MetricSpec",
+    "TrialRecord",
     "BenchError",
 ]

@@ -6,8 +6,6 @@ a hostile string stays text. plotly is needed here and nowhere else in the workb
 
 from __future__ import annotations
 
-from experiments.metric_specs import METRICS, MetricSpec
-from experiments.records import TrialRecord
 from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
 from workbench.figures_marks import axis_title, finding
 from workbench.figures_pareto import Look, pareto
@@ -35,9 +33,6 @@ __all__ = [
     "cell_words",
     "configuration_table",
     "metric_table",
-    "METRICS",
-    "MetricSpec",
-    "TrialRecord",
     "MISSING",
     "axis_phrase",
     "axis_words",

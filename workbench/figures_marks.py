@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 
@@ -10,6 +12,7 @@ from workbench.figures_text import (
     axis_mark,
     axis_phrase,
     axis_words,
+    in_order,
     interval,
     number,
     plural,
@@ -17,9 +20,11 @@ from workbench.figures_text import (
     short,
     value_text,
 )
-from workbench.fronts import Front
+from workbench.fronts import Front, comparison_groups
 from workbench.pareto import Axis
 
+ACROSS, UP = {"max": "→", "min": "←"}, {"max": "↑", "min": "↓"}
+MAX_KINDS = 3  # a sentence tells of no more kinds of points
 MAX_LABEL_AXES = 4  # a label beside a point names no more
 CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
 
@@ -27,9 +32,11 @@ CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
 def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
     """One row a trial: x, y with .low .high .n, drawn, on_front, hollow, group, hover, axis.*.
 
+    `kind` says which rows may be compared with each other.
     `points` has the columns of `Run.points()`, row by row the ones that `front` was made of.
     """
-    kept = [name for name in ("trial_id", "run_id", "repeat", "state", "reason") if name in points]
+    plain = ("trial_id", "run_id", "repeat", "state", "reason", "labels")
+    kept = [name for name in plain if name in points]
     rows = points[kept + _axes(points)].copy()
     for side, axis in (("x", front.x), ("y", front.y)):
         for part in ("", ".low", ".high", ".n"):
@@ -40,7 +47,9 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
     rows["on_front"] = front.on_front
     rows["why"] = [reason or "" for reason in front.excluded]
     rows["hollow"] = (rows["why"] != "") | (rows["state"] != "ok")
-    rows["group"] = "" if by is None else points[by].map(value_text)
+    rows["kind"] = comparison_groups(points)
+    apart = rows["kind"].nunique() > 1
+    rows["group"] = points[by].map(value_text) if by is not None else rows["kind"] if apart else ""
     rows["hover"] = _hovers(rows, front.x, front.y)
     return rows
 
@@ -101,7 +110,7 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
     )
     return [
         value
-        + (f" ({span})" if (span := interval(low, high)) else "")
+        + (f"<br>95 % interval {span}" if (span := interval(low, high)) else "")
         + (f", n={n:.0f}" if n == n else "")
         for value, low, high, n in cells
     ]
@@ -109,7 +118,7 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
 
 def _hover_ends(rows: pd.DataFrame) -> list[str]:
     reasons = [
-        why or reason if hollow else ""
+        (reason if isinstance(reason, str) else why) if hollow else ""
         for why, reason, hollow in zip(rows["why"], rows["reason"], rows["hollow"], strict=True)
     ]
     cells = zip(rows["state"], reasons, rows["trial_id"], strict=True)
@@ -120,9 +129,17 @@ def _hover_ends(rows: pd.DataFrame) -> list[str]:
     ]
 
 
-def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
-    """What is drawn and what is not, after the sentence given."""
-    parts = [given] if given else []
+def stamp(points: pd.DataFrame) -> str:
+    """The labels of the trials, such as `indicative`, each once; empty for none."""
+    labels: dict[str, None] = {}
+    for found in points.get("labels", ()):
+        labels.update(dict.fromkeys(found if isinstance(found, (list, tuple)) else ()))
+    return ", ".join(labels)
+
+
+def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None) -> str:
+    """What is drawn and what is not, after the labels of the trials and the sentence given."""
+    parts = [text for text in (stamp(rows), given) if text]
     parts.append(f"{plural(len(drawn), 'point')}, {drawn['on_front'].sum():,} on the front")
     if drawn["hollow"].any():
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
@@ -130,32 +147,53 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame) -> str:
     if not missing.empty:
         states = ", ".join(f"{count:,} {state}" for state, count in missing.items())
         parts.append(f"not drawn: {states}")
-    parts.append(_label_key(drawn[drawn["on_front"]]))
+    parts.append(_label_key(label_axes(drawn[drawn["on_front"]], by)))
     return "; ".join(part for part in parts if part)
 
 
-def _label_key(members: pd.DataFrame) -> str:
-    """What the letters of the labels beside the front's points stand for."""
-    pairs = [
-        f"{axis_mark(name)} {axis_words(name)}"
-        for name in varying(members)[:MAX_LABEL_AXES]
-        if axis_mark(name).strip() != axis_words(name)
-    ]
-    return f"labels: {', '.join(pairs)}" if pairs else ""
+def label_axes(members: pd.DataFrame, by: str | None) -> list[str]:
+    """The axes that are written beside points: those that vary and that no colour tells."""
+    return [name for name in varying(members) if name != by][:MAX_LABEL_AXES]
+
+
+def _label_key(names: list[str]) -> str:
+    """What the letters beside the front's points stand for."""
+    marks = {axis_mark(name).strip(): axis_words(name) for name in names}
+    return ", ".join(f"{mark} = {words}" for mark, words in marks.items() if mark != words)
 
 
 def finding(points: pd.DataFrame, front: Front) -> str:
-    """What the front shows, in one sentence computed from its members."""
+    """What the front shows, in one sentence computed from its members.
+
+    Points of unlike models, numerics or workloads are told apart, never compared.
+    """
     rows = marks_table(points, front, None)
     return finding_of(rows[rows["drawn"]], front)
 
 
 def finding_of(drawn: pd.DataFrame, front: Front) -> str:
     """`finding` from the rows of `marks_table` that are drawn."""
-    x, y = front.x, front.y
     members = drawn[drawn["on_front"]]
     if members.empty:
         return "No valid point has both numbers yet"
+    kinds = in_order(members["kind"].unique())
+    if len(kinds) > 1:
+        told = [_best_of(kind, members[members["kind"] == kind], front) for kind in kinds]
+        more = f"; {plural(len(kinds) - MAX_KINDS, 'more kind')}" if len(kinds) > MAX_KINDS else ""
+        return "; ".join(told[:MAX_KINDS]) + more
+    return _ends_of(members, drawn, front)
+
+
+def _best_of(kind: str, members: pd.DataFrame, front: Front) -> str:
+    """The best y of points that may be compared, and where it was."""
+    best = members.loc[_best(members["y"], front.y)]
+    where = _describe(best, varying(members))
+    return f"{kind}: {_quantity(front.y, best['y'])}" + (f" with {where}" if where else "")
+
+
+def _ends_of(members: pd.DataFrame, drawn: pd.DataFrame, front: Front) -> str:
+    """The two ends of a front and what differs between them."""
+    x, y = front.x, front.y
     most_y = members.loc[_best(members["y"], y)]
     most_x = members.loc[_best(members["x"], x)]
     axes = [name for name in _axes(members) if most_x[name] != most_y[name]]
@@ -171,18 +209,18 @@ def finding_of(drawn: pd.DataFrame, front: Front) -> str:
     )
 
 
-def axis_title(axis: Axis) -> str:
+def axis_title(axis: Axis, arrows: Mapping[str, str]) -> str:
     """Label, unit and an arrow that points the good way; below them statistic and basis.
 
-    The arrow is right on both axes: plotly turns the vertical title, and the arrow with it.
+    `arrows` is ACROSS or UP.
     """
     spec = spec_of(axis.metric)
     unit = f" ({safe(spec.unit)})" if spec.unit else ""
     over = f"over {spec.basis}"
     if spec.statistic not in spec.label:
         over = f"{spec.statistic} {over}"
-    arrow = "→" if axis.direction == "max" else "←"
-    return f"<b>{safe(spec.label)}{unit}</b> better {arrow}<br>{safe(over)}"
+    better = f"better {arrows[axis.direction]}"
+    return f"<b>{safe(spec.label)}{unit}</b> {better}<br>{safe(over)}"
 
 
 def spec_of(metric: str) -> MetricSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass
 
@@ -11,13 +12,14 @@ import plotly.graph_objects as go
 
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
+    ACROSS,
     CROWDED_FROM,
-    MAX_LABEL_AXES,
+    UP,
     axis_title,
     finding_of,
+    label_axes,
     marks_table,
     subtitle,
-    varying,
 )
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, base_figure, ink, with_alpha
@@ -25,6 +27,7 @@ from workbench.fronts import Front
 
 LOG_RANGE = 30.0  # an axis that spans more than this factor is logarithmic
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
+LINE_DOTS = 24  # in one step of a staircase: near enough that no word fits between two
 MAX_LABELS = 24
 OTHER = "other"
 
@@ -64,15 +67,16 @@ def pareto(
     rows = marks_table(points, front, by)
     drawn = rows[rows["drawn"]]
     title = look.title or finding_of(drawn, front)
-    below = subtitle(look.subtitle, rows, drawn)
+    below = subtitle(look.subtitle, rows, drawn, by)
     figure = base_figure(title, below, dark=look.dark, height=look.height, columns=look.columns)
     groups = _groups(drawn, by)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:
         _add_group(figure, group, many=len(drawn) > CROWDED_FROM)
-    _add_labels(figure, drawn, look)
+    _add_labels(figure, drawn, front, by, look)
     _add_selected(figure, drawn, look)
-    _set_axes(figure, drawn, front)
+    _set_axes(figure, drawn)
+    _name_axes(figure, front, look)
     if by is not None:
         figure.update_layout(legend={"title": {"text": safe(axis_words(by)) + "  "}})
     figure.update_layout(uirevision="pareto", hovermode="closest", clickmode="event+select")
@@ -97,7 +101,7 @@ def _add_group(figure: go.Figure, group: Group, *, many: bool) -> None:
     rows, colour = group.rows, group.colour
     solid = rows[~rows["hollow"]]
     members = solid[solid["on_front"]].sort_values(["x", "y"])
-    faint = {"size": 8, "color": with_alpha(colour, 0.42), "line": {"width": 0}}
+    faint = {"size": 8, "color": with_alpha(colour, 0.5), "line": {"width": 0}}
     hollow = {"size": 9, "symbol": "circle-open", "color": colour, "line": {"width": 1.5}}
     strong = {"size": 11, "color": colour, "line": {"width": 1, "color": "rgba(255,255,255,.7)"}}
     few = len(rows) <= WHISKERS_UP_TO
@@ -183,16 +187,18 @@ def _legend_entry(group: Group) -> go.Scatter:
     )
 
 
-def _add_labels(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
+def _add_labels(
+    figure: go.Figure, drawn: pd.DataFrame, front: Front, by: str | None, look: Look
+) -> None:
     members = drawn[drawn["on_front"]].sort_values("y", ascending=False).head(MAX_LABELS)
-    axes = varying(members)[:MAX_LABEL_AXES]
+    axes = label_axes(members, by)
     if members.empty or not axes:
         return
     texts = [
         " ".join(f"{axis_mark(name)}{short(value_text(row[name]), 12)}" for name in axes)
         for _, row in members.iterrows()
     ]
-    obstacles = drawn[["x", "y"]].to_numpy(float) if len(drawn) <= CROWDED_FROM else None
+    obstacles = _obstacles(drawn, front) if len(drawn) <= CROWDED_FROM else None
     spots = free_positions(members[["x", "y"]].to_numpy(float), texts, obstacles, is_log)
     kept = [place for place, spot in enumerate(spots) if spot is not None]
     figure.add_trace(
@@ -209,6 +215,16 @@ def _add_labels(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
             showlegend=False,
         )
     )
+
+
+def _obstacles(drawn: pd.DataFrame, front: Front) -> np.ndarray:
+    """[spots, 2] in axis units that no word may cover: every mark, and every line in dots."""
+    dots = [drawn[["x", "y"]].to_numpy(float)]
+    for name in front.groups:
+        corners = np.stack(front.staircase(name), axis=1)
+        for start, end in itertools.pairwise(corners):
+            dots.append(np.linspace(start, end, LINE_DOTS)[1:-1])
+    return np.concatenate(dots)
 
 
 def _add_selected(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
@@ -236,13 +252,31 @@ def is_log(values: np.ndarray) -> bool:
     return bool(finite.max() / finite.min() > LOG_RANGE)
 
 
-def _set_axes(figure: go.Figure, drawn: pd.DataFrame, front: Front) -> None:
-    for update, side, axis in (
-        (figure.update_xaxes, "x", front.x),
-        (figure.update_yaxes, "y", front.y),
-    ):
+def _name_axes(figure: go.Figure, front: Front, look: Look) -> None:
+    """The name of y stands above the plot, so that nobody has to turn their head."""
+    figure.update_xaxes(title={"text": axis_title(front.x, ACROSS)})
+    margin, room = figure.layout.margin, 38
+    figure.update_layout(margin={"t": margin.t + room}, height=figure.layout.height + room)
+    figure.add_annotation(
+        text=axis_title(front.y, UP),
+        name="y",
+        x=0,
+        y=1,
+        xref="paper",
+        yref="paper",
+        xanchor="left",
+        yanchor="bottom",
+        xshift=4 - margin.l,  # below the title's first letter
+        yshift=6,
+        align="left",
+        showarrow=False,
+        font={"size": 12, "color": ink(dark=look.dark).muted},
+    )
+
+
+def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
+    for update, side in ((figure.update_xaxes, "x"), (figure.update_yaxes, "y")):
         values = drawn[side].to_numpy(float)
-        update(title={"text": axis_title(axis)})
         if is_log(values):
             low, high = math.log10(values.min()), math.log10(values.max())
             update(type="log", range=[low - 0.12, high + 0.16], dtick="D2" if high < 2 else None)

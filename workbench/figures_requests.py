@@ -41,7 +41,11 @@ def requests_timeline(
     look = look or Look()
     timeline = _timeline(requests)
     figure = base_figure(
-        _finding(timeline), _subtitle(requests, look), dark=look.dark, height=look.height
+        _finding(timeline),
+        _subtitle(requests, look),
+        dark=look.dark,
+        height=look.height,
+        columns=look.columns,
     )
     width = 6 if len(timeline.rows) <= 30 else 3 if len(timeline.rows) <= 120 else 1.2
     waited_until = np.where(np.isfinite(timeline.first_s), timeline.first_s, timeline.ended_s)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import streamlit as st
 
 import workbench as wb
 from dashboards import address, fronts, markup, parts, reading
-from workbench.figures import best, plural
+from workbench.figures import best, cell_words, in_order, plural
 
 TILES = (
     ("Best throughput per device", "output_tok_s_device"),
@@ -16,6 +17,8 @@ TILES = (
 )
 HEADS = ("State", "Run", "Question", "Started (UTC)", "Trials", "Engine", "Accelerator")
 MAX_RUNS = 200
+MAX_KINDS = 3  # of points that may not be compared with each other
+MAX_MEMBERS = 12
 
 
 def main() -> None:
@@ -40,12 +43,15 @@ def _newest(run_id: str) -> None:
     front = fronts.front(points, fronts.DEFAULT_X, fronts.DEFAULT_Y, None)
     parts.html(markup.headline(fronts.sentence(points, front, summary), _eyebrow(summary)))
     parts.banners(summary)
-    parts.html(markup.tiles(_tiles(points, summary)))
-    left, right = st.columns([2, 1], gap="large")
+    parts.html(_tiles(points, summary))
+    left, right = st.columns([1.7, 1], gap="medium")
     with left:
-        fronts.show_small(points, front, summary)
+        if front is not None and not points.empty:
+            fronts.show_small(points, front, summary)
     with right:
         _card(summary)
+        if front is not None and front.members:
+            parts.html(_members(points, front, summary))
 
 
 def _eyebrow(summary: wb.RunSummary) -> list[str]:
@@ -54,16 +60,50 @@ def _eyebrow(summary: wb.RunSummary) -> list[str]:
     return ["Newest run", link, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
 
 
-def _tiles(points: object, summary: wb.RunSummary) -> list[str]:
+def _tiles(points: pd.DataFrame, summary: wb.RunSummary) -> str:
+    """A row of tiles for each kind of points: the best of unlike workloads is no number."""
+    kinds = pd.Series(wb.comparison_groups(points), index=points.index, dtype=object)
+    names = in_order(kinds.unique())
+    if len(names) < 2:
+        return _tile_row(points, summary)
+    rows = [_tile_row(points[kinds == name], summary) for name in names[:MAX_KINDS]]
+    more = len(names) - MAX_KINDS
+    told = markup.note(f"{plural(more, 'more kind')} of points: see the front.") if more > 0 else ""
+    return markup.kinds(names[:MAX_KINDS], rows) + told
+
+
+def _tile_row(points: pd.DataFrame, summary: wb.RunSummary) -> str:
     found = [(label, best(points, metric)) for label, metric in TILES]
-    return [
+    return markup.tiles(
         markup.tile(
             label,
             item,
             address.link("run", run=summary.run_id, trial=item.trial_id) if item.trial_id else None,
         )
         for label, item in found
+    )
+
+
+def _members(points: pd.DataFrame, front: wb.Front, summary: wb.RunSummary) -> str:
+    """The trials on the front, fastest for one user last."""
+    x, y = front.x.metric, front.y.metric
+    rows = points[front.on_front].sort_values(x).head(MAX_MEMBERS)
+    cells = [
+        (
+            markup.Cell(
+                html=markup.anchor(
+                    cell_words(points, row) or row["trial_id"],
+                    address.link("run", run=summary.run_id, trial=row["trial_id"]),
+                ),
+                kind="free",
+            ),
+            markup.figure_cell(row[y]),
+            markup.figure_cell(row[x]),
+        )
+        for _, row in rows.iterrows()
     ]
+    heads = ("On the front", wb.METRICS[y].unit, wb.METRICS[x].unit)
+    return markup.table(heads, cells)
 
 
 def _card(summary: wb.RunSummary) -> None:

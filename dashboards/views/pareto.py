@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, fronts, markup, parts, reading, trial_view
-from workbench.figures import METRICS, Look, axis_words, finding, pareto, plural
+from workbench.figures import Look, axis_words, finding, number, pareto, plural
 
 MAX_ROWS = 200
 CHART, TABLE = "pareto.chart", "pareto.table"
@@ -69,7 +69,7 @@ def _default(options: list[str], wanted: str) -> str:
 
 
 def _metric_words(name: str) -> str:
-    spec = METRICS[name]
+    spec = wb.METRICS[name]
     return f"{spec.label} ({spec.unit})" if spec.unit else spec.label
 
 
@@ -115,7 +115,8 @@ def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSu
     look = Look(
         subtitle=fronts.subtitle(summary, points),
         dark=parts.is_dark(),
-        height=460,
+        height=440,
+        columns=parts.columns(),
         selected=address.parameter("trial"),
     )
     drawn = pareto(points, found, by=view.by, look=look)
@@ -130,7 +131,7 @@ def _clicked() -> None:
 
 
 def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
-    spec_x, spec_y = METRICS[view.x], METRICS[view.y]
+    spec_x, spec_y = wb.METRICS[view.x], wb.METRICS[view.y]
     at_least = "at least" if found.x.direction == "max" else "at most"
     parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
     target = st.number_input(
@@ -159,8 +160,9 @@ def _ranking_note(count: int, total: int, target: float | None) -> str:
 def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
     shown = fronts.ranking_table(rows, points, (view.y, view.x))
     st.session_state["pareto.rows"] = rows["trial_id"].tolist()
+    digits = dict.fromkeys(shown.select_dtypes("float"), number)
     st.dataframe(
-        shown,
+        shown.style.format(digits),  # the cells stay numbers, and sort as such
         key=TABLE,
         on_select=_row_selected,
         selection_mode="single-row",

@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, environment_view, markup, parts, reading, trial_view
-from workbench.figures import METRICS, cell_words, interval, number
+from workbench.figures import cell_words, interval, number
 
 SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
 MAX_TRIALS = 200
@@ -63,11 +63,15 @@ def _trials(points: pd.DataFrame, summary: wb.RunSummary) -> None:
         return
     shown = [name for name in SHOWN if name in points]
     heads = ["State", "Trial"]
-    heads += [f"{METRICS[name].label} ({METRICS[name].unit})" for name in shown]
+    heads += [f"{wb.METRICS[name].label} ({wb.METRICS[name].unit})" for name in shown]
     rows = [
         _trial_row(points, row, shown, summary) for _, row in points.head(MAX_TRIALS).iterrows()
     ]
-    parts.html(markup.table([*heads, "Reason"], rows))
+    if points["reason"].notna().any():
+        heads.append("Reason")
+    else:
+        rows = [row[:-1] for row in rows]
+    parts.html(markup.table(heads, rows))
     if len(points) > MAX_TRIALS:
         parts.html(markup.note(f"The first {MAX_TRIALS} of {len(points):,} trials."))
 

@@ -1,5 +1,6 @@
 """Figures: what is drawn, how it is marked, and what its title claims."""
 
+import dataclasses
 import json
 import math
 
@@ -11,6 +12,8 @@ import workbench as wb
 from tests.fakes import records
 from workbench import figures
 from workbench.figures_labels import Box, _candidates, free_positions
+from workbench.figures_marks import marks_table
+from workbench.figures_pareto import _obstacles
 from workbench.figures_theme import MAX_GROUPS
 from workbench.points import points_table
 from workbench.trial_files import document
@@ -32,6 +35,21 @@ def points():
 def drawn(points, x=X, y=Y, by=None, **look):
     front = wb.pareto(points, x, y, by=by)
     return figures.pareto(points, front, by=by, look=figures.Look(**look)), front
+
+
+def records_of(workload):
+    """Three sound trials of one workload."""
+    found = []
+    for size in (1, 4, 16):
+        plain = records.record(batch_size=size)
+        named = dataclasses.replace(plain.point, workload={"kind": "trace", "name": workload})
+        found.append(dataclasses.replace(plain, trial_id=f"{workload}-{size}", point=named))
+    return found
+
+
+def head_of(figure):
+    """Title and subtitle as one line."""
+    return figure.layout.title.text.replace("<br>", " ")
 
 
 def marks(figure):
@@ -96,7 +114,7 @@ def test_no_valid_point_is_said_and_still_a_figure():
     ("x", "arrow"), [(X, "→"), (TTFT, "←")], ids=["more is better", "less is better"]
 )
 def test_an_arrow_points_the_good_way_and_the_axis_has_unit_statistic_and_basis(points, x, arrow):
-    spec = figures.METRICS[x.metric]
+    spec = wb.METRICS[x.metric]
     title = drawn(points, x=x)[0].layout.xaxis.title.text
     assert arrow in title
     assert f"({spec.unit})" in title
@@ -278,5 +296,63 @@ def test_a_metric_table_has_definitions_and_reasons():
 
 
 def test_the_letters_of_the_labels_are_explained(points):
-    text = drawn(points)[0].layout.title.text.replace("<br>", " ")
-    assert "labels: c requests in flight, dp replicas" in text
+    assert "c = requests in flight, dp = replicas" in head_of(drawn(points)[0])
+
+
+def test_the_axis_that_the_colour_tells_is_not_written_beside_points(points):
+    figure, _ = drawn(points, by="axis.batch_size")
+    words = [text for trace in figure.data for text in trace.text or ()]
+    assert words
+    assert not any(word.startswith("c") for word in words)
+    assert "c = " not in head_of(figure)
+
+
+def test_a_figure_carries_the_labels_of_its_trials_wherever_it_is_drawn(points):
+    for label in records.LABELS:
+        assert label in head_of(drawn(points)[0])
+        assert label in head_of(drawn(points, title="A title", subtitle="a subtitle")[0])
+    plain = table([dataclasses.replace(records.record(), labels=())])
+    assert records.INDICATIVE not in head_of(drawn(plain)[0])
+
+
+def test_unlike_workloads_are_told_apart_and_never_compared():
+    figure, front = drawn(table(records_of("short") + records_of("long")))
+    title = head_of(figure).split("<span")[0]
+    assert len(front.groups) == 2
+    for name in ("short", "long"):
+        assert f"name={name}: " in title
+    assert "best on both axes" not in title
+    lines = [trace.line.color for trace in figure.data if trace.mode == "lines"]
+    assert len(set(lines)) == 2
+    assert {trace.name for trace in figure.data if trace.showlegend} == set(front.groups)
+
+
+def test_no_word_lies_on_a_line(points):
+    figure, front = drawn(points, by="axis.draft_length")
+    (words,) = (trace for trace in figure.data if trace.text)
+    marks_at = np.array([place[:2] for place in marks(figure).values()])
+    low, spread = marks_at.min(axis=0), np.ptp(marks_at, axis=0)
+    pixels = np.array([560.0, 340.0]) / spread
+    dots = (_obstacles(marks_table(points, front, None).query("drawn"), front) - low) * pixels
+    spots = (np.stack([words.x, words.y], axis=1) - low) * pixels
+    for spot, text, side in zip(spots, words.text, words.textposition, strict=True):
+        assert not _candidates(spot, 6.2 * len(text))[side].holds(dots)
+    assert len(dots) > len(marks_at) + 20
+
+
+def test_the_name_of_y_stands_above_the_plot_with_an_arrow_that_points_the_good_way(points):
+    for axis, arrow in ((Y, "↑"), (TTFT, "↓")):
+        figure, _ = drawn(points, y=axis)
+        (name,) = (note for note in figure.layout.annotations if note.name == "y")
+        assert arrow in name.text
+        assert f"({wb.METRICS[axis.metric].unit})" in name.text
+        assert wb.METRICS[axis.metric].statistic in name.text
+
+
+def test_a_hover_says_the_interval_and_the_reason_once(points):
+    found = marks(drawn(points)[0])
+    for row in points.itertuples():
+        if row.trial_id in found:
+            hover = found[row.trial_id][3]
+            assert hover.count("95 % interval") == 2
+            assert hover.count("invalid") == int(row.state == "invalid")

@@ -1,6 +1,7 @@
 """Every page on every kind of store: it opens, says what is there, and acts on nothing."""
 
 import dataclasses
+import json
 from html import escape
 
 import pytest
@@ -63,6 +64,40 @@ def test_a_failed_run_says_what_failed_and_why(open_page):
 
 def test_a_missing_number_is_a_dash_with_its_reason(open_page):
     assert "no device counts energy here" in shown(open_page("demo", "overview"))
+
+
+def test_a_downloaded_figure_carries_the_labels_of_its_run(open_page, stores):
+    (summary,) = wb.Store(stores["demo"]).runs()
+    trial = wb.Store(stores["demo"]).run(summary.run_id).points()["trial_id"].iloc[0]
+    for page, query in (("overview", {}), ("pareto", {}), ("run", {"trial": trial})):
+        charts = open_page("demo", page, **query).get("plotly_chart")
+        assert charts
+        for chart in charts:
+            title = json.loads(chart.proto.spec)["layout"]["title"]["text"]
+            assert all(label in title.replace("<br>", " ") for label in records.LABELS)
+
+
+def test_unlike_workloads_have_tiles_and_ranks_of_their_own(open_page, tmp_path):
+    trials = []
+    for name in ("short", "long"):
+        for size in (1, 4):
+            plain = records.record(batch_size=size, note=name)
+            point = dataclasses.replace(plain.point, workload={"kind": "trace", "name": name})
+            trials.append(dataclasses.replace(plain, point=point))
+    records.fill_store(tmp_path, trials)
+    text = shown(open_page(tmp_path, "overview"))
+    assert text.count("Best throughput per device") == 2
+    assert text.index("name=long") < text.index("name=short")
+    app = open_page(tmp_path, "pareto")
+    assert app.dataframe[0].value["Kind"].tolist() == ["name=long"] * 2 + ["name=short"] * 2
+
+
+def test_what_was_read_of_a_store_is_not_read_again(open_page, tmp_path):
+    run = records.fill_store(tmp_path)
+    assert "24 of 24 trials stored" in shown(open_page(tmp_path, "overview"))
+    for path in [tmp_path / "index.sqlite", *run.folder.glob("trials/*/trial.json")]:
+        path.unlink()
+    assert "24 of 24 trials stored" in shown(open_page(tmp_path, "overview"))
 
 
 def test_every_missing_fact_of_a_host_is_told_with_its_reason(open_page, tmp_path):
