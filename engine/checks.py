@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import ConfigError
@@ -46,12 +45,11 @@ def whole_number(name: str, value: object, *, least: int) -> int:
 
 def share(name: str, value: object) -> float:
     """A number above 0, at most 1."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not is_number or not math.isfinite(value) or not 0 < value <= 1:
-        raise ConfigError(
-            f"{value!r} is not a share.", where=name, remedy="Give a number above 0, at most 1."
-        )
-    return float(value)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:
+        return float(value)
+    raise ConfigError(
+        f"{value!r} is not a share.", where=name, remedy="Give a number above 0, at most 1."
+    )
 
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> ConfigError:

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Completion:
     """What became of one prompt. Times are `time.perf_counter_ns()`.
 
-    `token_times_ns` has one entry a token; tokens that one step delivered share theirs.
+    `token_times_ns` has one entry a token; tokens that one step delivered share theirs. Verify
+    steps emitted `accepted_tokens + bonus_tokens`.
     """
 
     token_ids: tuple[int, ...]
@@ -45,6 +46,7 @@ class Completion:
     cached_tokens: int
     proposed_tokens: int
     accepted_tokens: int
+    bonus_tokens: int
     verify_steps: int
     preemptions: int
     replica: int
@@ -227,6 +229,7 @@ class _Gathered:
             cached_tokens=last.cached_tokens,
             proposed_tokens=sum(o.proposed for o in outputs),
             accepted_tokens=sum(o.accepted for o in outputs),
+            bonus_tokens=sum(o.bonus for o in outputs),
             verify_steps=sum(o.verify_steps for o in outputs),
             preemptions=last.preemptions,
             replica=self.replica,

@@ -68,8 +68,9 @@ class RequestOutput:
     """What one engine step adds to one request: 0 or more tokens, delivered together.
 
     Times are `time.perf_counter_ns()` of the host (CLOCK_MONOTONIC: comparable between the
-    processes of one host). `proposed`/`accepted` count the draft tokens that this step
-    verified for this request; `bonus` tokens are the rest of `token_ids`.
+    processes of one host). `proposed` counts the draft tokens that this step verified for this
+    request, `accepted` those of them in `token_ids`: what a stop token cuts off is neither
+    accepted nor bonus. Tokens a verify step emits = accepted + bonus, and bonus is 0 or 1.
     `first_scheduled_ns` and `cached_tokens` are set from the first output on.
     """
 
@@ -87,6 +88,11 @@ class RequestOutput:
     first_scheduled_ns: int | None = None
     preemptions: int = 0
     cached_tokens: int = 0
+
+    @property
+    def bonus(self) -> int:
+        """The target's own token after the accepted drafts of a verify step, if it was emitted."""
+        return len(self.token_ids) - self.accepted if self.verify_steps else 0
 
     @property
     def finished(self) -> bool:

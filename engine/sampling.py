@@ -2,9 +2,9 @@
 
 Greedy (temperature below `GREEDY_BELOW`): the highest logit, the lowest id on ties. Sampled:
 logits / temperature, then top-k, then top-p (nucleus of what top-k left, renormalised), then the
-highest of score + Gumbel noise (which draws exactly from the softmax). The noise of token v at absolute position n is a hash of
-(seed, n, v): SplitMix64 as a counter-based generator, so a text does not depend on batch,
-chunks, preemptions or drafts.
+highest of score + Gumbel noise (which draws exactly from the softmax). The noise of token v at
+absolute position n is a hash of (seed, n, v): SplitMix64 as a counter-based generator, so a text
+does not depend on batch, chunks, preemptions or drafts.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Who runs what in the next step: continuous batching over slots and blocks, without torch.
 
-Order of a step: sequences that decode, oldest first; sequences that are still being
-prefilled, oldest first, by chunks; then waiting ones, in order of arrival. When blocks run
+Order of a step: one token for each sequence that decodes, oldest first; drafts for them, dealt
+round by round, so that no one's drafts keep another's token waiting; sequences that are still
+being prefilled, oldest first, by chunks; then waiting ones, in order of arrival. When blocks run
 out, the youngest running sequence that this step has not placed yet, and that is younger than
 the one in need, is preempted: it gives everything back, keeps its tokens, and replays them
 later as if they were prompt. The oldest sequence can preempt all others, and no sequence may
@@ -17,14 +18,19 @@ from engine.cache.blocks import Pool
 from engine.errors import RequestError
 from engine.request import FinishReason, RequestOutput
 from engine.sequence import Sequence, SequenceState, check_prompt_fits
-from engine.step import ScheduledBatch, ScheduledSequence
+from engine.step import StepPlan
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
 
     from engine.cache.blocks import Handle
     from engine.request import RequestId
-    from engine.step import SchedulerLimits, SequenceResult
+    from engine.step import (
+        ScheduledBatch,
+        ScheduledSequence,
+        SchedulerLimits,
+        SequenceResult,
+    )
 
 
 class Scheduler:
@@ -92,24 +98,16 @@ class Scheduler:
 
     def schedule(self, time_ns: int) -> ScheduledBatch:
         """Plan a step: take slots and blocks, preempt where they run out."""
-        placed: list[ScheduledSequence] = []
-        is_placed: set[Sequence] = set()
-        budget = self.limits.max_num_batched_tokens
-        is_short_of_blocks = False
-        for sequence in sorted(self._running, key=lambda s: not s.is_decoding):
-            if not budget or sequence.state is not SequenceState.RUNNING:
-                continue
-            entry = self._place(sequence, budget, is_placed)
-            if entry is None:
-                is_short_of_blocks = True
-                continue
-            placed.append(entry)
-            is_placed.add(sequence)
-            budget -= entry.known + entry.drafts
-        if not is_short_of_blocks:
-            self._admit(placed, budget, time_ns)
-        assert placed or not self._unfinished, "nothing to run although something is unfinished"
-        return ScheduledBatch(tuple(placed))
+        plan = StepPlan(budget=self.limits.max_num_batched_tokens)
+        decoding = [s for s in self._running if s.is_decoding]
+        prefilling = [s for s in self._running if not s.is_decoding]
+        self._place_all(decoding, plan)
+        self._deal_drafts(plan)
+        self._place_all(prefilling, plan)
+        if not plan.is_short_of_blocks:
+            self._admit(plan, time_ns)
+        assert plan.known or not self._unfinished, "nothing to run, yet something is unfinished"
+        return plan.batch()
 
     def settle(
         self, batch: ScheduledBatch, results: Many[SequenceResult], time_ns: int
@@ -133,21 +131,33 @@ class Scheduler:
 
     # -- placing
 
-    def _place(
-        self, sequence: Sequence, budget: int, placed: set[Sequence]
-    ) -> ScheduledSequence | None:
-        known = min(len(sequence.tokens) - sequence.computed, budget)
-        while self._room(sequence) < known:
-            victim = self._victim(sequence, placed)
+    def _place_all(self, sequences: list[Sequence], plan: StepPlan) -> None:
+        for sequence in sequences:
+            if plan.budget and sequence.state is SequenceState.RUNNING:
+                known = min(len(sequence.tokens) - sequence.computed, plan.budget)
+                if self._make_room(sequence, known, plan):
+                    self._grow(sequence, sequence.computed + known)
+                    plan.place(sequence, known)
+                else:
+                    plan.is_short_of_blocks = True
+
+    def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
+        while self._room(sequence) < tokens:
+            victim = self._victim(sequence, plan)
             if victim is None:
-                return None
+                return False
             self._preempt(victim)
-        drafts = 0
-        if sequence.is_decoding:
-            room = min(self._room(sequence), budget) - known
-            drafts = max(0, min(self.limits.draft_length, sequence.can_draft, room))
-        self._grow(sequence, sequence.computed + known + drafts)
-        return ScheduledSequence(sequence, sequence.computed, known, drafts)
+        return True
+
+    def _deal_drafts(self, plan: StepPlan) -> None:
+        """One draft each, oldest first, and again, while budget and free blocks last."""
+        for dealt in range(self.limits.draft_length):
+            for sequence in plan.known:
+                rows = plan.known[sequence] + dealt + 1
+                wants = plan.drafts[sequence] == dealt < sequence.can_draft
+                if wants and plan.budget and self._room(sequence) >= rows:
+                    self._grow(sequence, sequence.computed + rows)
+                    plan.draft(sequence)
 
     def _room(self, sequence: Sequence) -> int:
         blocks = len(sequence.blocks) + self._blocks.available
@@ -161,11 +171,11 @@ class Scheduler:
     def _blocks_for(self, tokens: int) -> int:
         return -(-tokens // self.limits.block_tokens)
 
-    def _victim(self, needy: Sequence, placed: set[Sequence]) -> Sequence | None:
+    def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:
         for candidate in reversed(self._running):
             if candidate is needy:
                 return None
-            if candidate not in placed:
+            if candidate not in plan.known:
                 return candidate
         return None
 
@@ -185,10 +195,10 @@ class Scheduler:
         self._slots.release(_slot(sequence))
         sequence.slot = None
 
-    def _admit(self, placed: list[ScheduledSequence], budget: int, time_ns: int) -> None:
-        while self._waiting and budget and self._slots.available:
+    def _admit(self, plan: StepPlan, time_ns: int) -> None:
+        while self._waiting and plan.budget and self._slots.available:
             sequence = self._waiting[0]
-            known = min(len(sequence.tokens), budget)
+            known = min(len(sequence.tokens), plan.budget)
             # One that was preempted comes back when it fits whole, else it would thrash.
             needed = len(sequence.tokens) if sequence.preemptions else known
             if self._blocks_for(needed) > self._blocks.available:
@@ -200,8 +210,7 @@ class Scheduler:
             if sequence.first_scheduled_ns is None:
                 sequence.first_scheduled_ns = time_ns
             self._grow(sequence, known)
-            placed.append(ScheduledSequence(sequence, 0, known, 0))
-            budget -= known
+            plan.place(sequence, known)
 
     # -- settling
 
@@ -211,7 +220,7 @@ class Scheduler:
         sequence = entry.sequence
         if result.error is not None:
             self._finish(sequence)
-            return _last_output(sequence, time_ns, FinishReason.ERROR, result.error)
+            return sequence.last_output(time_ns, FinishReason.ERROR, result.error)
         self.prompt_tokens += max(0, min(entry.known, sequence.prompt_tokens - entry.first))
         sequence.computed += entry.known
         sequence.prompt_logprobs.update(result.prompt_logprobs)
@@ -224,7 +233,7 @@ class Scheduler:
     ) -> RequestOutput:
         sequence = entry.sequence
         is_first = sequence.output_tokens == 0
-        token_ids, reason = self._until_stop(sequence, result.token_ids)
+        token_ids, reason = sequence.until_stop(result.token_ids, self.limits.eos_token_id)
         accepted = min(result.accepted, len(token_ids))
         sequence.tokens.extend(token_ids)
         sequence.computed += result.accepted
@@ -248,17 +257,6 @@ class Scheduler:
             preemptions=sequence.preemptions,
         )
 
-    def _until_stop(
-        self, sequence: Sequence, token_ids: tuple[int, ...]
-    ) -> tuple[tuple[int, ...], FinishReason | None]:
-        stops = sequence.stopping_ids(self.limits.eos_token_id)
-        free = max(0, sequence.request.sampling.min_tokens - sequence.output_tokens)
-        for index, token_id in enumerate(token_ids):
-            if index >= free and token_id in stops:
-                return token_ids[: index + 1], FinishReason.STOP
-        is_full = len(sequence.tokens) + len(token_ids) >= sequence.last_length
-        return token_ids, FinishReason.LENGTH if is_full else None
-
     def _finish(self, sequence: Sequence) -> None:
         if sequence.state is SequenceState.RUNNING:
             self._give_back(sequence)
@@ -274,25 +272,10 @@ class Scheduler:
         if sequence is None:
             return False
         self._finish(sequence)
-        self._undelivered.append(_last_output(sequence, time_ns, reason, error))
+        self._undelivered.append(sequence.last_output(time_ns, reason, error))
         return True
 
 
 def _slot(sequence: Sequence) -> Handle:
     assert sequence.slot is not None, "a running sequence has a slot"
     return sequence.slot
-
-
-def _last_output(
-    sequence: Sequence, time_ns: int, reason: FinishReason, error: str | None
-) -> RequestOutput:
-    return RequestOutput(
-        request_id=sequence.request.request_id,
-        token_ids=(),
-        time_ns=time_ns,
-        finish_reason=reason,
-        error=error,
-        arrived_ns=sequence.arrived_ns,
-        first_scheduled_ns=sequence.first_scheduled_ns,
-        preemptions=sequence.preemptions,
-    )

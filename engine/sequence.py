@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from engine.errors import PromptTooLongError
+from engine.request import FinishReason, RequestOutput
 
 if TYPE_CHECKING:
     from engine.cache.blocks import Handle
@@ -68,6 +69,31 @@ class Sequence:
         sampling = self.request.sampling
         eos = () if sampling.ignore_eos else (eos_token_id,)
         return frozenset((*sampling.stop_token_ids, *eos))
+
+    def until_stop(
+        self, token_ids: tuple[int, ...], eos_token_id: int
+    ) -> tuple[tuple[int, ...], FinishReason | None]:
+        """The new tokens up to one that stops the sequence, and why it ends with them, if so."""
+        stops = self.stopping_ids(eos_token_id)
+        free = max(0, self.request.sampling.min_tokens - self.output_tokens)
+        for index, token_id in enumerate(token_ids):
+            if index >= free and token_id in stops:
+                return token_ids[: index + 1], FinishReason.STOP
+        is_full = len(self.tokens) + len(token_ids) >= self.last_length
+        return token_ids, FinishReason.LENGTH if is_full else None
+
+    def last_output(self, time_ns: int, reason: FinishReason, error: str | None) -> RequestOutput:
+        """What its client hears last when it ends without a token."""
+        return RequestOutput(
+            request_id=self.request.request_id,
+            token_ids=(),
+            time_ns=time_ns,
+            finish_reason=reason,
+            error=error,
+            arrived_ns=self.arrived_ns,
+            first_scheduled_ns=self.first_scheduled_ns,
+            preemptions=self.preemptions,
+        )
 
     def whole_prompt_logprobs(self) -> tuple[TokenLogprob | None, ...] | None:
         """One entry for each prompt token, None for the first; None if not asked for."""

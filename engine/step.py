@@ -55,6 +55,36 @@ class ScheduledBatch:
         return sum(s.known + s.drafts for s in self.sequences)
 
 
+@dataclass(kw_only=True)
+class StepPlan:
+    """A step while it is planned; rows by sequence, in order of placing."""
+
+    budget: int  # rows that the step can still take
+    known: dict[Sequence, int] = field(default_factory=dict["Sequence", int])
+    drafts: dict[Sequence, int] = field(default_factory=dict["Sequence", int])
+    is_short_of_blocks: bool = False
+
+    def place(self, sequence: Sequence, known: int) -> None:
+        """Have a sequence run its next `known` tokens."""
+        self.known[sequence] = known
+        self.drafts[sequence] = 0
+        self.budget -= known
+
+    def draft(self, sequence: Sequence) -> None:
+        """Have a placed sequence verify one more draft."""
+        self.drafts[sequence] += 1
+        self.budget -= 1
+
+    def batch(self) -> ScheduledBatch:
+        """The plan, finished."""
+        return ScheduledBatch(
+            tuple(
+                ScheduledSequence(sequence, sequence.computed, known, self.drafts[sequence])
+                for sequence, known in self.known.items()
+            )
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class SequenceResult:
     """What the runner found for one scheduled sequence."""

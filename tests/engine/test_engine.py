@@ -57,6 +57,7 @@ def test_drafts_are_accepted_and_counted_and_change_nothing():
     assert 0 < stats.accepted_tokens < stats.proposed_tokens
     assert stats.proposed_tokens == sum(o.proposed for o in outputs)
     assert all(len(o.token_ids) == o.accepted + 1 for o in outputs)
+    assert all(o.bonus == o.verify_steps for o in outputs)
     assert stats.steps < plain.stats().steps == 40
 
 

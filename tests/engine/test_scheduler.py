@@ -2,6 +2,8 @@ import subprocess
 import sys
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.errors import PromptTooLongError, RequestError
 from engine.request import FinishReason, Request, SamplingParams
@@ -122,6 +124,46 @@ def test_drafts_shrink_before_anyone_is_preempted():
     assert s.preemptions == 0
 
 
+def test_no_one_s_drafts_keep_another_s_token_waiting():
+    s = scheduler(max_num_batched_tokens=8, max_num_seqs=6, draft_length=3, blocks=32)
+    for name in "abcdef":
+        add(s, name, 1, max_tokens=20)
+    step(s)
+    expected = [(name, 1, 1, 1 if name in "ab" else 0) for name in "abcdef"]
+    assert step(s)[0] == expected
+
+
+def test_drafts_are_dealt_in_rounds():
+    s = scheduler(max_num_batched_tokens=9, draft_length=3, blocks=32)
+    add(s, "a", 1, max_tokens=3)  # has room for one draft only
+    for name in "bcd":
+        add(s, name, 1, max_tokens=20)
+    step(s)
+    assert [drafts for *_, drafts in step(s)[0]] == [1, 2, 1, 1]
+
+
+@given(
+    prompts=st.lists(st.integers(1, 9), min_size=1, max_size=6),
+    draft_length=st.integers(0, 5),
+    spare=st.integers(0, 12),
+    accepted=st.integers(0, 5),
+)
+def test_every_decoding_sequence_advances_in_every_step(prompts, draft_length, spare, accepted):
+    s = scheduler(
+        max_num_batched_tokens=len(prompts) + spare,
+        max_num_seqs=len(prompts),
+        draft_length=draft_length,
+        blocks=64,
+    )
+    for i, length in enumerate(prompts):
+        add(s, str(i), length, max_tokens=20)
+    while s.has_unfinished():
+        decoding = {q.request.request_id for q in s._running if q.is_decoding}
+        planned, outputs = step(s, accepted=accepted)
+        assert decoding <= {output.request_id for output in outputs}
+        assert sum(known + drafts for _, _, known, drafts in planned) <= len(prompts) + spare
+
+
 def test_drafts_stop_short_of_the_last_token():
     s = scheduler(draft_length=5)
     add(s, "a", 2, max_tokens=5)
@@ -140,7 +182,7 @@ def test_a_stop_token_inside_accepted_drafts_drops_what_follows():
     batch = s.schedule(1)
     (output,) = s.settle(batch, [SequenceResult(token_ids=(5, 7, 8, 6), accepted=3)], 2)
     assert output.token_ids == (5, 7)
-    assert (output.proposed, output.accepted) == (3, 2)
+    assert (output.proposed, output.accepted, output.bonus) == (3, 2, 0)
     assert output.finish_reason == FinishReason.STOP
     assert sequence.tokens == [2, 3, 9, 5, 7]
     assert s.blocks_used == 0
