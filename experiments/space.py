@@ -67,17 +67,19 @@ class _Cell:
 def expand(plan: Plan, target: Target, *, code_version: str) -> list[PlannedTrial]:
     """Every trial of the plan, in the order in which it runs; at most `plan.max_trials`.
 
+    All points are measured once before any is measured again, so that a host that grows slower
+    slows every point. One pass runs the trials of one engine configuration together.
     Nothing is started; `target` answers for checkpoints and reads workload files. PlanError,
     WorkloadError, ConfigError or CheckpointError say what is wrong before anything runs.
     """
     expander = _Expander(plan, target, code_version)
-    trials = [
-        expander.trial(cell, repeat)
-        for cell in expander.cells()
-        for repeat in range(plan.repeat_count)
-    ]
-    _refuse_duplicates(trials, plan)
-    ordered = trials if plan.order == "as_written" else _blocked(trials, plan.seed)
+    cells = expander.cells()
+    shuffler = random.Random(plan.seed)
+    ordered: list[PlannedTrial] = []
+    for repeat in range(plan.repeat_count):
+        once = [expander.trial(cell, repeat) for cell in cells]
+        _refuse_duplicates(once, plan)
+        ordered += once if plan.order == "as_written" else _blocked(once, shuffler)
     return ordered[: plan.max_trials]
 
 
@@ -220,9 +222,8 @@ def _refuse_duplicates(trials: list[PlannedTrial], plan: Plan) -> None:
             )
 
 
-def _blocked(trials: list[PlannedTrial], seed: int) -> list[PlannedTrial]:
+def _blocked(trials: list[PlannedTrial], shuffler: random.Random) -> list[PlannedTrial]:
     """One block an engine configuration; blocks, and trials inside them, in seeded disorder."""
-    shuffler = random.Random(seed)
     blocks: dict[str, list[PlannedTrial]] = {}
     for trial in trials:
         blocks.setdefault(trial.engine_key, []).append(trial)

@@ -33,7 +33,7 @@ def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.D
     for name in table.columns:
         if name.endswith((".n", ".low", ".high")) or f"{name}.n" in columns:
             table[name] = pd.to_numeric(table[name], errors="coerce")
-    return table
+    return table.copy()  # in one piece: columns were replaced one by one
 
 
 def _row(run_id: str, found: Mapping[str, object]) -> dict[str, object]:

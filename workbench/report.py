@@ -77,7 +77,7 @@ def render_markdown(content: Content) -> str:
 
 def points_csv(run: Run) -> str:
     """All points as CSV; a text that a spreadsheet would run as a formula gets an apostrophe."""
-    points = run.points()
+    points = run.trials()
     for name in points.columns:
         points[name] = points[name].map(_csv_cell)
     return points.to_csv(index=False, lineterminator="\n")

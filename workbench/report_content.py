@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from experiments.metric_specs import METRICS
 from workbench.errors import WorkbenchError
 from workbench.figures_text import MISSING, interval, number, value_text
-from workbench.fronts import Front, pareto
+from workbench.fronts import Front, comparison_groups, pareto
 from workbench.pareto import Axis
 
 if TYPE_CHECKING:
@@ -91,11 +93,11 @@ def gather(run: Run) -> Content:
         state=summary.state,
         facts=_facts(run),
         verdicts=verdicts(points),
-        front=point_table(_front_points(points, front)),
+        front=_front_table(points, front),
         figure_html=figure,
         plotly_script=script,
         figure_note=note,
-        problems=_problems(points),
+        problems=_problems(run.trials()),
         points=point_table(points),
         definitions=_definitions(points),
         environment=_environment(run.environment),
@@ -106,23 +108,37 @@ def gather(run: Run) -> Content:
     )
 
 
-def _front_points(points: pd.DataFrame, front: Front) -> pd.DataFrame:
-    rows = points[front.on_front]
-    return rows if rows.empty else rows.sort_values([X.metric, "trial_id"])
+def _front_table(points: pd.DataFrame, front: Front) -> Table:
+    """The points on a front, those of one comparison group together under its name."""
+    rows = points.assign(group=[name or "" for name in front.group_of])[front.on_front]
+    if rows.empty:
+        return point_table(rows)
+    return point_table(rows.sort_values(["group", X.metric, "trial_id"]))
 
 
 def verdicts(points: pd.DataFrame) -> Row:
-    """The best valid point by each headline metric, in a sentence with its interval and n."""
-    found = []
-    for axis, words in HEADLINES:
-        best = best_point(points, axis)
-        if best is not None:
-            spec = METRICS[axis.metric]
-            found.append(
-                f"{words}: {number(best[axis.metric])} {spec.unit} "
-                f"({_spread(best, axis.metric)}; {spec.label}), with {configuration(best)}."
-            )
+    """The best valid point by each headline metric, in a sentence with its interval and n.
+
+    What may not be compared (other models, arithmetic or workloads) has a best of its own.
+    """
+    sound = points[points["valid"].astype(bool)]
+    names = np.array(comparison_groups(sound), dtype=object)
+    groups = sorted(set(names))
+    found = [
+        _verdict(best, axis, words, of=f" of {group}" if len(groups) > 1 else "")
+        for axis, words in HEADLINES
+        for group in groups
+        if (best := best_point(sound[names == group], axis)) is not None
+    ]
     return tuple(found) or ("No valid point was measured, so there is no answer yet.",)
+
+
+def _verdict(best: pd.Series, axis: Axis, words: str, *, of: str) -> str:
+    spec = METRICS[axis.metric]
+    return (
+        f"{words}{of}: {number(best[axis.metric])} {spec.unit} "
+        f"({_spread(best, axis.metric)}; {spec.label}), with {configuration(best)}."
+    )
 
 
 def best_point(points: pd.DataFrame, axis: Axis) -> pd.Series | None:
@@ -146,9 +162,11 @@ def measured(point: pd.Series, metric: str) -> Measured:
 
 
 def _spread(point: pd.Series, metric: str) -> str:
-    """`11.9 to 12.8, n=64`; only n where there is no interval."""
+    """`11.9 to 12.8, n=64`; of several repeats their number, since their spread is not judged."""
     spread = interval(point.get(f"{metric}.low"), point.get(f"{metric}.high"))
-    return ", ".join([*([spread] if spread else []), f"n={int(point[f'{metric}.n'])}"])
+    repeats = int(point.get("repeats", 1))
+    said = [f"{repeats} repeats"] if repeats > 1 else [spread] if spread else []
+    return ", ".join([*said, f"n={int(point[f'{metric}.n'])}"])
 
 
 def configuration(point: pd.Series) -> str:
@@ -166,11 +184,11 @@ def _present(value: object) -> bool:
 def point_table(points: pd.DataFrame) -> Table:
     """One row a point: axes, workload, state and the metrics shown, with intervals.
 
-    What is the same for every point (one workload, one repeat, a metric that no point has) goes
+    What is the same for every point (one workload, one group, a metric that no point has) goes
     into the note instead of a column.
     """
     axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
-    varying = [name for name in ("workload.name", "repeat") if _varies(points, name)]
+    varying = [name for name in ("group", "workload.name") if _varies(points, name)]
     shown = [name for name in SHOWN if name in points.columns]
     metrics = [name for name in shown if points[name].notna().any()]
     plain = [*axes, *varying]
@@ -273,15 +291,18 @@ def _reproduce(run: Run) -> Row:
 def _limits(run: Run, points: pd.DataFrame) -> Row:
     """What these numbers cannot carry."""
     limits = [f"Labelled: {label}." for label in run.summary.labels]
-    if not len(points) or points["repeat"].max() == 0:
+    if not len(points) or points["repeats"].max() == 1:
         limits.append(
             "One repeat: intervals are within-run only and do not cover run-to-run noise."
         )
+    else:
+        limits.append("Several repeats: values are their means; how they scatter is not judged.")
     unsound = int((~points["valid"].astype(bool)).sum())
     if unsound:
         limits.append(f"{unsound} of {len(points)} points are not valid and are on no front.")
-    if len(points) < run.planned:
-        limits.append(f"{run.planned - len(points)} planned trials were not measured.")
+    stored = len(run.trial_ids())
+    if stored < run.planned:
+        limits.append(f"{run.planned - stored} planned trials were not measured.")
     limits.append("The front picks maxima, which flatters them; measure its points afresh.")
     return tuple(limits)
 

@@ -128,6 +128,12 @@ class Run:
         )
 
     def points(self) -> pd.DataFrame:
+        """One row a point: the mean of its valid repeats, with the column `repeats`."""
+        from workbench.repeats import pooled
+
+        return pooled(self.trials())
+
+    def trials(self) -> pd.DataFrame:
         """One row per stored trial; the columns are those of `workbench.points`."""
         from workbench.points import points_table
 

@@ -114,11 +114,23 @@ def test_where_keeps_what_meets_it():
     assert {a["batch_size"] for a in axes_of(trials)} == {1}
 
 
-def test_blocks_start_each_engine_once_and_the_seed_orders_them():
+def test_repeats_are_passes_over_all_points():
+    blocks = [{"product": {"batch_size": [1, 2, 4], "draft_length": [0, 5]}}]
+    for order in ("blocked", "as_written"):
+        trials = points(axes=blocks, repeats=3, order=order)
+        assert [t.repeat for t in trials] == [0] * 6 + [1] * 6 + [2] * 6
+    orders = [[t.point.axes for t in trials if t.repeat == r] for r in range(3)]
+    assert orders[0] == orders[1]
+    shuffled = points(axes=blocks, repeats=3)
+    assert len({str([t.point.axes for t in shuffled if t.repeat == r]) for r in range(3)}) > 1
+    assert len(points(axes=blocks, repeats=3, max_trials=6)) == 6
+
+
+def test_blocks_start_each_engine_once_a_pass_and_the_seed_orders_them():
     blocks = [{"product": {"batch_size": [1, 2, 4, 8], "draft_length": [0, 1, 5]}}]
     trials = points(axes=blocks, repeats=2)
     assert len(trials) == 24
-    assert engine_starts(trials) == 3
+    assert engine_starts(trials[:12]) == 3
     written = points(axes=blocks, repeats=2, order="as_written")
     assert {t.trial_id for t in trials} == {t.trial_id for t in written}
     assert [t.trial_id for t in trials] != [t.trial_id for t in written]

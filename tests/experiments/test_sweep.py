@@ -61,10 +61,11 @@ def test_records_come_one_by_one_in_the_planned_order():
     assert [first.trial_id, *(r.trial_id for r in records)] == expected
 
 
-def test_each_engine_configuration_starts_once_and_every_engine_is_closed():
+def test_each_engine_configuration_starts_once_a_pass_and_every_engine_is_closed():
     _, factory, records = sweep(repeats=2)
     assert len(list(records)) == 12
-    assert (factory.opened, factory.closed) == (2, 2)
+    assert factory.opened == factory.closed
+    assert 3 <= factory.opened <= 4  # a pass may begin with the engine that ended the last one
 
 
 def test_resume_runs_what_is_not_done_and_nothing_else():

@@ -226,7 +226,11 @@ def many_records(count: int) -> list[TrialRecord]:
     """`count` valid trials with no rows of requests: for pages with very many points."""
     return [
         dataclasses.replace(
-            record(batch_size=1 + number % 64, draft_length=number % 6, repeat=number),
+            record(
+                batch_size=1 + number % 64,
+                draft_length=number // 64 % 6,
+                replay_keep_tokens=44 + number // 384,
+            ),
             requests=(),
             telemetry=(),
         )

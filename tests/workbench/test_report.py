@@ -1,5 +1,6 @@
 """The report: the same bytes each time, no network, nothing hostile alive, nothing left out."""
 
+import dataclasses
 import hashlib
 import re
 import sys
@@ -12,6 +13,7 @@ import yaml
 from tests.fakes import records
 from workbench.errors import UsageError
 from workbench.report import report, report_files
+from workbench.report_content import gather
 
 
 class Tags(HTMLParser):
@@ -131,6 +133,21 @@ def test_without_plotly_the_report_says_so_and_is_whole_otherwise(stored_run, mo
     assert "plotly is not installed" in files["report.html"].decode()
     assert "plotly is not installed" in files["report.md"].decode()
     assert "Most output per device" in files["report.html"].decode()
+
+
+def test_unlike_workloads_get_verdicts_and_fronts_of_their_own(tmp_path):
+    def item(name, batch):
+        plain = records.record(batch_size=batch)
+        point = dataclasses.replace(plain.point, workload=plain.point.workload | {"name": name})
+        return dataclasses.replace(plain, point=point, trial_id=f"{name}{batch}")
+
+    items = [item(name, batch) for name in ("chat", "code") for batch in (1, 4)]
+    content = gather(records.fill_store(tmp_path, items))
+    for name in ("chat", "code"):
+        said = [verdict for verdict in content.verdicts if f"of name={name}:" in verdict]
+        assert len(said) == 3
+    place = content.front.headers.index("group")
+    assert {row[place] for row in content.front.rows} == {"name=chat", "name=code"}
 
 
 def test_an_unknown_format_is_refused_before_anything_is_written(stored_run, tmp_path):

@@ -104,7 +104,7 @@ def test_a_trial_id_cannot_leave_its_run(tmp_path):
     assert not list(tmp_path.glob("escape*"))
 
 
-def test_points_have_a_row_a_trial_and_missing_numbers_stay_missing(stored_run):
+def test_points_have_a_row_each_and_missing_numbers_stay_missing(stored_run):
     points = stored_run.points()
     assert len(points) == 24
     assert points["valid"].sum() == 20
@@ -322,7 +322,7 @@ def test_a_reader_sees_only_whole_trials_while_another_process_writes(tmp_path):
         child.kill()
     assert child.wait() == 0
     assert seen == sorted(seen), "no trial that was seen may vanish"
-    assert len(Store(tmp_path).run(Store(tmp_path).runs()[0].run_id).points()) == 40
+    assert len(Store(tmp_path).run(Store(tmp_path).runs()[0].run_id).trials()) == 40
 
 
 @pytest.mark.parametrize("file", ["trial.json", "requests.parquet", "engine.log", "folder"])

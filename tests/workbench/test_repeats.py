@@ -1,0 +1,84 @@
+"""Repeats of one point are one point, which competes with other points only."""
+
+import dataclasses
+
+import pytest
+
+from experiments.records import MetricValue, TrialState
+from tests.fakes import records
+from workbench.fronts import pareto
+from workbench.pareto import Axis
+from workbench.report import report_files
+
+USER = Axis(metric="tok_s_user", direction="max")
+RATE = Axis(metric="output_tok_s_device", direction="max")
+
+
+def repeat(number, rate, user, *, state=TrialState.OK, **axes):
+    plain = records.record(state=state, repeat=number, **axes)
+    values = {"output_tok_s_device": rate, "tok_s_user": user}
+    metrics = {
+        name: MetricValue(value=v, n=10, low=v - 1, high=v + 1) for name, v in values.items()
+    }
+    return dataclasses.replace(plain, metrics={**plain.metrics, **metrics})
+
+
+def stored(tmp_path, *items):
+    return records.fill_store(tmp_path, list(items))
+
+
+def test_repeats_are_one_point_at_their_mean(tmp_path):
+    run = stored(tmp_path, repeat(0, 100.0, 10.0), repeat(1, 130.0, 7.0), repeat(2, 70.0, 13.0))
+    assert len(run.trials()) == 3
+    (point,) = run.points().to_dict("records")
+    assert point["repeats"] == 3
+    assert point["output_tok_s_device"] == pytest.approx(100.0)
+    assert point["tok_s_user"] == pytest.approx(10.0)
+    assert point["tok_s_user.n"] == 30
+    assert point["tok_s_user.low"] != point["tok_s_user.low"]  # no interval is known
+
+
+def test_repeats_do_not_compete_with_each_other(tmp_path):
+    # As trials, 130/7 and 70/13 would stand on the front beside 101/11.
+    noisy = [repeat(0, 130.0, 7.0), repeat(1, 70.0, 13.0)]
+    steady = [repeat(n, 101.0, 11.0, draft_length=5) for n in range(2)]
+    points = stored(tmp_path, *noisy, *steady).points()
+    front = pareto(points, USER, RATE)
+    assert points.loc[front.on_front, "axis.draft_length"].tolist() == [5]
+
+
+def test_a_failed_repeat_is_left_out_and_named(tmp_path):
+    bad = repeat(1, 1.0, 1.0, state=TrialState.INVALID)
+    run = stored(tmp_path, repeat(0, 100.0, 10.0), bad, repeat(2, 80.0, 8.0))
+    (point,) = run.points().to_dict("records")
+    assert point["valid"]
+    assert point["repeats"] == 2
+    assert point["output_tok_s_device"] == pytest.approx(90.0)
+    assert point["reason"].startswith("repeat 1 is left out, invalid: ")
+    files = {name: content.decode() for name, content in report_files(run).items()}
+    assert bad.trial_id in files["report.md"].partition("Invalid, failed")[2]
+    assert "2 repeats" in files["report.html"]
+    assert files["points.csv"].count("\n") == 4  # a row a trial
+
+
+def test_a_number_that_one_repeat_lacks_is_missing_and_says_why(tmp_path):
+    short = repeat(0, 100.0, 10.0)
+    lacking = MetricValue(value=None, n=3, reason="n=3 < 4")
+    short = dataclasses.replace(short, metrics={**short.metrics, "ttft_s_p50": lacking})
+    (point,) = stored(tmp_path, short, repeat(1, 80.0, 8.0)).points().to_dict("records")
+    assert point["ttft_s_p50"] != point["ttft_s_p50"]
+    assert point["ttft_s_p50.reason"] == "missing in 1 of 2 repeats: n=3 < 4"
+
+
+def test_points_that_all_failed_stay_one_row_with_the_reason(tmp_path):
+    items = [records.record(state=TrialState.FAILED, repeat=n) for n in range(2)]
+    (point,) = stored(tmp_path, *items).points().to_dict("records")
+    assert not point["valid"]
+    assert point["reason"] == "the engine stopped: out of memory"
+
+
+def test_without_repeats_points_are_the_trials(tmp_path):
+    run = stored(tmp_path, *records.sweep_records())
+    points = run.points()
+    assert (points.pop("repeats") == 1).all()
+    assert points.equals(run.trials())
