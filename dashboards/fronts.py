@@ -143,7 +143,6 @@ def show_small(points: pd.DataFrame, found: wb.Front, summary: wb.RunSummary) ->
         subtitle=subtitle(summary, points),
         dark=parts.is_dark(),
         height=340,
-        columns=parts.columns(),
     )
     parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
 

@@ -26,11 +26,6 @@ def is_dark() -> bool:
     return st.context.theme.type == "dark"
 
 
-def columns() -> int:
-    """Characters of a figure's title in a line: a phone tells that it is one."""
-    return 46 if "Mobi" in (st.context.headers.get("User-Agent") or "") else 62
-
-
 def html(body: str) -> None:
     """Show ready HTML in the visitor's theme."""
     st.html(f'<div class="{"wb-dark" if is_dark() else "wb-light"}">{body}</div>')

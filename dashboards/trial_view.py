@@ -220,7 +220,6 @@ def _requests(reader: reading.Reader, trial: wb.TrialRecord) -> None:
         subtitle=" · ".join(filter(None, [", ".join(trial.labels), _cell_words(trial.point.axes)])),
         dark=parts.is_dark(),
         height=260 if len(rows) <= 40 else 360,
-        columns=parts.columns(),
     )
     drawn = requests_timeline(rows, trial.window_s, look=look)
     parts.figure(drawn, rows, "requests", alt="Requests over time")

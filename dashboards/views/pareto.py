@@ -116,7 +116,6 @@ def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSu
         subtitle=fronts.subtitle(summary, points),
         dark=parts.is_dark(),
         height=440,
-        columns=parts.columns(),
         selected=address.parameter("trial"),
     )
     drawn = pareto(points, found, by=view.by, look=look)
