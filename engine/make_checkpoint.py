@@ -1,7 +1,8 @@
-"""Random checkpoints in the released form, and where checkpoints are found.
+"""Random checkpoints in the released form.
 
 Their weights are noise scaled so that every part of the model works (routing spreads, streams
-mix, logits differ); what they say means nothing, and `is_random` lets pages say so.
+mix, logits differ); what they say means nothing, and a note beside them lets pages say so
+(`engine.checkpoint_directory.is_random`).
 """
 
 from __future__ import annotations
@@ -12,13 +13,13 @@ import math
 import os
 import shutil
 import zlib
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
 from safetensors.torch import save
 
+from engine.checkpoint_directory import NOTE_FILE
 from engine.errors import CapacityError, CheckpointError
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.contract import Parameter, Storage, parameters, tile
@@ -29,14 +30,12 @@ from kernels.quantize.reference import quantise_fp8_blocks, quantise_mxfp4
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 Kind = Literal["toy", "small"]
 
-NOTE_FILE = "checkpoint.json"
-
 _SHAPES: dict[str, Shape] = {"toy": TOY, "small": SMALL}
 _GENERATOR = "numpy PCG64 raw bits, SeedSequence([seed, crc32(name)]), uniform; version 1"
-_SHIPPED = Path(__file__).parent / "checkpoints"
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -69,40 +68,6 @@ def make_checkpoint(kind: Kind, *, seed: int, directory: Path) -> Path:
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     return directory
-
-
-def is_random(model_dir: Path) -> bool:
-    """Whether `make_checkpoint` wrote the weights, so that what they accept means nothing."""
-    path = model_dir / NOTE_FILE
-    if not path.exists():
-        return False
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))["kind"] == "random"
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(
-            f"cannot be read as a checkpoint note: {error}.",
-            where=str(path),
-            remedy="Remove it, or make the checkpoint again.",
-        ) from error
-
-
-def resolve_model_dir(name_or_path: str | Path) -> Path:
-    """Return the checkpoint directory meant: a path, or the name of one that is shipped.
-
-    CheckpointError where neither exists.
-    """
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return path
-    name = str(name_or_path)
-    shipped = _SHIPPED / name
-    if Path(name).name == name and (shipped / "config.json").is_file():
-        return shipped
-    raise CheckpointError(
-        "there is no such checkpoint directory.",
-        where=name,
-        remedy="Give an existing directory, or make one with `workbench make-checkpoint toy`.",
-    )
 
 
 def _refuse_occupied(directory: Path) -> None:

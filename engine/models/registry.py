@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import torch
 
+from engine.checkpoint_directory import resolve_model_dir
 from engine.choices import CacheFormat, Precision
-from engine.make_checkpoint import resolve_model_dir
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.weights import load_weights

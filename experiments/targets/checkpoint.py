@@ -43,13 +43,13 @@ def read_checkpoint(model: str) -> Checkpoint:
 
 def model_directory(model: str) -> Path:
     """Where the checkpoint of that path or name lies; CheckpointError where there is none."""
-    from engine.make_checkpoint import resolve_model_dir
+    from engine.checkpoint_directory import resolve_model_dir
 
     return resolve_model_dir(model)
 
 
 def _is_random(model_dir: Path) -> bool:
-    from engine.make_checkpoint import is_random
+    from engine.checkpoint_directory import is_random
 
     return is_random(model_dir)
 

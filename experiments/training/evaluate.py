@@ -17,8 +17,8 @@ import torch
 import typer
 from rich.console import Console
 
+from engine.checkpoint_directory import resolve_model_dir
 from engine.llm import LLM
-from engine.make_checkpoint import resolve_model_dir
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.weights import load_weights
 from engine.tokenizer import engram_token_map

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.checkpoint_directory import is_random, resolve_model_dir
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import CheckpointError
-from engine.make_checkpoint import is_random, make_checkpoint, resolve_model_dir
+from engine.make_checkpoint import make_checkpoint
 from engine.models.deepseek_v41.config import DeepseekV41Config, IndexMode
 from engine.models.deepseek_v41.contract import expected_tensors
 from engine.models.deepseek_v41.shards import read_shards
@@ -236,7 +237,7 @@ def test_a_directory_resolves_to_itself(made):
 
 
 def test_a_shipped_checkpoint_resolves_by_name(tmp_path, monkeypatch, made):
-    monkeypatch.setattr("engine.make_checkpoint._SHIPPED", made["toy"].parent)
+    monkeypatch.setattr("engine.checkpoint_directory._SHIPPED", made["toy"].parent)
     assert resolve_model_dir("toy") == made["toy"]
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from engine.llm import LLM
-from engine.make_checkpoint import resolve_model_dir
+from engine.checkpoint_directory import resolve_model_dir
 from engine.request import SamplingParams
 from engine.tokenizer import Tokenizer
 from experiments.training import recipe, sizes
