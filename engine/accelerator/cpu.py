@@ -20,10 +20,6 @@ class CpuAccelerator:
         """Processor name as the platform tells it."""
         return platform.processor() or platform.machine()
 
-    def memory_total_bytes(self) -> int:
-        """Memory of the host."""
-        return psutil.virtual_memory().total
-
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""
         return psutil.virtual_memory().available

@@ -26,10 +26,6 @@ class CudaAccelerator:
         """Product name."""
         return torch.cuda.get_device_name(self.device)
 
-    def memory_total_bytes(self) -> int:
-        """Memory of the device."""
-        return torch.cuda.mem_get_info(self.device)[1]
-
     def memory_free_bytes(self) -> int:
         """Memory that nobody holds."""
         return torch.cuda.mem_get_info(self.device)[0]

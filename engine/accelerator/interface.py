@@ -17,10 +17,6 @@ class Accelerator(Protocol):
         """Product name for people."""
         ...
 
-    def memory_total_bytes(self) -> int:
-        """Memory of the device."""
-        ...
-
     def memory_free_bytes(self) -> int:
         """Memory that can still be taken."""
         ...

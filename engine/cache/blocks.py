@@ -20,17 +20,17 @@ class Handle(NamedTuple):
 
 
 class Pool:
-    """`total` ids, 0 to total - 1, with reference counts. Freed ids are reused first."""
+    """`total` ids, 0 to total - 1, each free or held once. Freed ids are reused first."""
 
     def __init__(self, total: int) -> None:
         self._free = [PhysicalId(i) for i in reversed(range(total))]
-        self._references = [0] * total
+        self._is_held = [False] * total
         self._generations = [0] * total
 
     @property
     def total(self) -> int:
         """Ids there are."""
-        return len(self._references)
+        return len(self._is_held)
 
     @property
     def available(self) -> int:
@@ -43,37 +43,31 @@ class Pool:
         return self.total - self.available
 
     def take(self, count: int) -> list[Handle]:
-        """Take `count` ids, each with one reference. At least `count` must be available."""
+        """Take `count` ids. At least `count` must be available."""
         assert 0 <= count <= self.available, f"{count} wanted, {self.available} available"
         return [self._take_one() for _ in range(count)]
 
     def _take_one(self) -> Handle:
         taken = self._free.pop()
-        self._references[taken] = 1
+        self._is_held[taken] = True
         return Handle(taken, self._generations[taken])
 
     def is_live(self, handle: Handle) -> bool:
         """Whether the handle still stands for what it was taken for."""
-        return self._references[handle.id] > 0 and self._generations[handle.id] == handle.generation
-
-    def retain(self, handle: Handle) -> None:
-        """Add a reference to a live handle."""
-        assert self.is_live(handle), f"{handle} is stale"
-        self._references[handle.id] += 1
+        return self._is_held[handle.id] and self._generations[handle.id] == handle.generation
 
     def release(self, handle: Handle) -> None:
-        """Drop a reference; the last one frees the id and ends its generation."""
+        """Free an id and end its generation."""
         assert self.is_live(handle), f"{handle} is stale or was freed twice"
-        self._references[handle.id] -= 1
-        if not self._references[handle.id]:
-            self._generations[handle.id] += 1
-            self._free.append(handle.id)
+        self._is_held[handle.id] = False
+        self._generations[handle.id] += 1
+        self._free.append(handle.id)
 
     def check_integrity(self, held: list[Handle]) -> None:
-        """Assert that `held`, one entry a reference, is all there is and that nothing leaks."""
-        counts = [0] * self.total
+        """Assert that `held` is all there is, each once, and that nothing leaks."""
         for handle in held:
             assert self.is_live(handle), f"{handle} is held but not live"
-            counts[handle.id] += 1
-        assert counts == self._references, "references do not match the holders"
-        assert sorted(self._free) == [i for i, count in enumerate(counts) if not count]
+        ids = {handle.id for handle in held}
+        assert len(ids) == len(held), "an id has two holders"
+        assert ids == {i for i, is_held in enumerate(self._is_held) if is_held}, "an id leaked"
+        assert sorted(self._free) == [i for i in range(self.total) if i not in ids]

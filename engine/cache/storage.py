@@ -85,11 +85,6 @@ class CacheStorage:
         return self.block_tokens // group.tokens_per_row
 
     @property
-    def bytes_total(self) -> int:
-        """Bytes of all rows."""
-        return sum(tensor.nbytes for tensor in self.tensors.values())
-
-    @property
     def bytes_per_token(self) -> float:
         """Bytes that one more token of a sequence costs in the paged groups."""
         return sum(

@@ -36,7 +36,6 @@ class LayerPlan:
     ratio: int  # tokens a global row covers; 0 = window only
     mode: IndexMode
     kv_owner: int | None  # layer whose global rows it reads
-    index_source: int | None  # layer whose selection it uses
     engram: int | None  # index into the engram lists
     draft_tap: bool  # its input is a tap of the drafter
     is_candidate_source: bool
@@ -130,7 +129,6 @@ class DeepseekV41Config:
             ratio=ratio,
             mode=mode,
             kv_owner=owner,
-            index_source=source,
             engram=engram,
             draft_tap=layer in self.dspark_target_layer_ids,
             is_candidate_source=layer == self.candidate_source_layer_id,
