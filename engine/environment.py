@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from engine import checks
@@ -58,12 +59,16 @@ def read_fields(environ: Mapping[str, str] | None = None) -> EnvironmentFields:
 
 
 def warn_of_ignored(fields: EnvironmentFields) -> None:
-    """Log one warning per DeepInfer variable that has no counterpart here."""
+    """Log a warning for each DeepInfer variable without counterpart, once a process."""
     for variable in fields.without_counterpart:
-        _log.warning(
-            "%s has no counterpart in this engine and is ignored; unset it to silence this",
-            variable,
-        )
+        _warn_once(variable)
+
+
+@cache
+def _warn_once(variable: str) -> None:
+    _log.warning(
+        "%s has no counterpart in this engine and is ignored; unset it to silence this", variable
+    )
 
 
 def _text(_variable: str, text: str) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-import torch
 
 from engine.cache.groups import PagedGroup
 from engine.cache.storage import CacheStorage
@@ -14,10 +14,24 @@ from engine.errors import CapacityError, ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    import torch
+
     from engine.cache.groups import CacheGroup
-    from engine.config import ResolvedConfig
+    from engine.config import EngineConfig, ResolvedConfig
 
 _CPU_TOKENS = 131_072  # host memory is zeroed page by page, so demand is not taken at its word
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Costs:
+    """Bytes of the caches of one replica, and the bytes there are."""
+
+    slot_bytes: int
+    block_bytes: int
+    free_bytes: int  # this replica's share
+
+    def needed_bytes(self, slots: int, blocks: int) -> int:
+        return slots * self.slot_bytes + blocks * self.block_bytes
 
 
 def count_blocks(
@@ -31,33 +45,58 @@ def count_blocks(
 
     Demand is `max_num_seqs` sequences of `max_model_len`, on a CPU at most 131,072 tokens or one
     such sequence. Memory is `memory_fraction` of `free_bytes` (which replicas share on a CPU),
-    less the rings of every slot. ConfigError: blocks that
-    hold part of a row, or less than one block. CapacityError: no room for one block.
+    less the rings of every slot. ConfigError: blocks that hold part of a row, or less than one
+    block. CapacityError: no room for one block, or `cache_tokens` and `max_num_seqs` that need
+    more than there is.
     """
     config = resolved.config
     _check_block_tokens(groups, config.block_tokens)
+    costs = _costs(groups, resolved, dtype, free_bytes)
     if config.cache_tokens is not None:
-        return _explicit_blocks(config.cache_tokens, config.block_tokens)
-    probe = CacheStorage.allocate(
-        groups, blocks=1, block_tokens=config.block_tokens, slots=1, dtype=dtype, device="meta"
-    )
-    is_cpu = resolved.accelerator is AcceleratorKind.CPU
-    sharers = config.data_parallel_size if is_cpu else 1
-    budget = int(free_bytes * resolved.memory_fraction / sharers)
-    spare = budget - probe.bytes_per_slot * config.max_num_seqs
-    block_bytes = max(1, int(probe.bytes_per_token * config.block_tokens))
-    if spare < block_bytes:
+        blocks = _explicit_blocks(config.cache_tokens, config.block_tokens)
+        _check_room(costs, config, blocks)
+        return blocks
+    budget = int(costs.free_bytes * resolved.memory_fraction)
+    spare = budget - costs.needed_bytes(config.max_num_seqs, 0)
+    if spare < costs.block_bytes:
         raise CapacityError(
-            f"{config.max_num_seqs} sequences of {probe.bytes_per_slot} bytes each leave no room "
-            f"for a cache block in {budget} bytes.",
-            where="cache memory",
+            f"{config.max_num_seqs} sequences of {costs.slot_bytes} bytes each leave no room "
+            f"for a cache block of {costs.block_bytes} in {budget} bytes.",
+            where="max_num_seqs",
             remedy="Lower max_num_seqs or raise memory_fraction.",
         )
     whole = -(-resolved.max_model_len // config.block_tokens)
     demand = config.max_num_seqs * whole
-    if is_cpu:
+    if resolved.accelerator is AcceleratorKind.CPU:
         demand = min(demand, max(whole, _CPU_TOKENS // config.block_tokens))
-    return min(demand, spare // block_bytes)
+    return min(demand, spare // costs.block_bytes)
+
+
+def _costs(
+    groups: Sequence[CacheGroup], resolved: ResolvedConfig, dtype: torch.dtype, free_bytes: int
+) -> _Costs:
+    config = resolved.config
+    whole_rows = math.lcm(*(g.tokens_per_row for g in groups if isinstance(g, PagedGroup)))
+    probe = CacheStorage.allocate(
+        groups, blocks=1, block_tokens=whole_rows, slots=1, dtype=dtype, device="meta"
+    )
+    sharers = config.data_parallel_size if resolved.accelerator is AcceleratorKind.CPU else 1
+    return _Costs(
+        slot_bytes=probe.bytes_per_slot,
+        block_bytes=max(1, int(probe.bytes_per_token * config.block_tokens)),
+        free_bytes=free_bytes // sharers,
+    )
+
+
+def _check_room(costs: _Costs, config: EngineConfig, blocks: int) -> None:
+    needed = costs.needed_bytes(config.max_num_seqs, blocks)
+    if needed > costs.free_bytes:
+        raise CapacityError(
+            f"{config.cache_tokens} cache tokens and {config.max_num_seqs} sequences need "
+            f"{needed} bytes; {costs.free_bytes} are free for each replica.",
+            where="cache_tokens, max_num_seqs",
+            remedy="Lower cache_tokens or max_num_seqs.",
+        )
 
 
 def _check_block_tokens(groups: Sequence[CacheGroup], block_tokens: int) -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.cache.groups import CacheGroup, PagedGroup, RowFormat
+from engine.errors import CapacityError
 from kernels import formats
 from kernels.precision import at_least_float32
 
@@ -45,13 +46,23 @@ class CacheStorage:
         dtype: torch.dtype,
         device: torch.device | str = "cpu",
     ) -> CacheStorage:
-        """Zeroed rows for every group. `block_tokens` must be whole rows of each paged group."""
+        """Zeroed rows for every group. `block_tokens` must be whole rows of each paged group.
+
+        CapacityError where the device does not give the memory.
+        """
         named = {group.name: group for group in groups}
         assert len(named) == len(groups), "two cache groups share a name"
-        tensors = {
-            name: _empty_rows(group, _row_count(group, blocks, block_tokens, slots), dtype, device)
-            for name, group in named.items()
-        }
+        rows = {name: _row_count(g, blocks, block_tokens, slots) for name, g in named.items()}
+        try:
+            tensors = {
+                name: _empty_rows(group, rows[name], dtype, device) for name, group in named.items()
+            }
+        except (RuntimeError, MemoryError) as error:  # torch has no one error for it
+            raise CapacityError(
+                f"{device} has no memory for caches of {sum(rows.values())} rows: {error}.",
+                where="cache_tokens, max_num_seqs",
+                remedy="Lower cache_tokens or max_num_seqs.",
+            ) from error
         return cls(
             groups=named,
             tensors=tensors,

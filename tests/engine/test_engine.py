@@ -6,7 +6,13 @@ import pytest
 
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.errors import CheckpointError, ConfigError, PromptTooLongError, RequestError
+from engine.errors import (
+    CapacityError,
+    CheckpointError,
+    ConfigError,
+    PromptTooLongError,
+    RequestError,
+)
 from engine.request import FinishReason, Request, SamplingParams
 from tests.fakes.hash_model import FACTS, HashSource, expected_logits
 from tests.fakes.sequential import expected_text
@@ -213,6 +219,12 @@ def test_logits_that_are_not_finite_end_their_request_only():
     assert bad.finish_reason == FinishReason.ERROR
     assert "not finite" in bad.error
     assert len(text(outputs, "good")) == 12
+
+
+@pytest.mark.parametrize("field", ["cache_tokens", "max_num_seqs"])
+def test_more_memory_than_there_is_is_refused_before_it_is_taken(field):
+    with pytest.raises(CapacityError, match=field):
+        engine(**{field: 10**13})
 
 
 def test_start_up_errors_are_typed():

@@ -2,9 +2,15 @@ import logging
 
 import pytest
 
+from engine import environment
 from engine.config import configure
 from engine.environment import read_fields
 from engine.errors import ConfigError
+
+
+@pytest.fixture(autouse=True)
+def _nothing_warned_of_yet():
+    environment._warn_once.cache_clear()
 
 
 def test_aliases_are_read_by_type():
@@ -54,6 +60,15 @@ def test_a_known_name_without_counterpart_warns_and_is_named(caplog):
     with caplog.at_level(logging.WARNING):
         configure({"model": "m"}, {"DEEPINFER_BATCH_INVARIANT": "1"})
     assert "DEEPINFER_BATCH_INVARIANT" in caplog.text
+
+
+def test_each_name_without_counterpart_is_warned_of_once_a_process(caplog):
+    names = [f"DEEPINFER_{name}" for name in ("GC_INTERVAL_STEP", "CPP_LOG_LEVEL")]
+    with caplog.at_level(logging.WARNING):
+        for environ in ({names[0]: "1"}, {names[0]: "1"}, dict.fromkeys(names, "1")):
+            configure({"model": "m"}, environ)
+    warned = [record.args[0] for record in caplog.records]
+    assert warned == names
 
 
 def test_the_process_environment_is_read_at_the_call(monkeypatch):

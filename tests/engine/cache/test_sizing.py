@@ -43,7 +43,7 @@ def test_no_room_for_one_block_is_a_capacity_error():
 
 
 def test_explicit_cache_tokens_are_taken_as_they_are():
-    assert blocks(0, cache_tokens=20) == 2
+    assert blocks(80 + 2 * 256, cache_tokens=20) == 2
     with pytest.raises(ConfigError, match="cache_tokens: 7 is less than one block"):
         blocks(0, cache_tokens=7)
 
@@ -51,3 +51,15 @@ def test_explicit_cache_tokens_are_taken_as_they_are():
 def test_blocks_that_would_cut_a_row_are_refused():
     with pytest.raises(ConfigError, match="block_tokens"):
         blocks(10**9, block_tokens=7)
+
+
+def test_more_than_there_is_is_refused_with_the_fields_and_the_bytes():
+    with pytest.raises(CapacityError, match=r"cache_tokens, max_num_seqs: .*need 592 .*591 are"):
+        blocks(80 + 2 * 256 - 1, cache_tokens=20)
+    with pytest.raises(CapacityError, match=r"need 592 bytes; 591 are free for each replica"):
+        blocks(2 * 592 - 1, cache_tokens=20, data_parallel_size=2)
+    assert blocks(592, AcceleratorKind.CUDA, dtype="float32", cache_tokens=20) == 2
+    huge = {"cache_tokens": 10**30, "max_num_seqs": 10**30, "block_tokens": 10**24}
+    for field, value in huge.items():
+        with pytest.raises(CapacityError, match=field.replace("block_tokens", "cache block")):
+            blocks(10**12, **{field: value})

@@ -5,6 +5,7 @@ import torch
 
 from engine.cache.groups import PagedGroup, RingGroup, RowFormat
 from engine.cache.storage import CacheStorage
+from engine.errors import CapacityError
 
 GROUPS = (
     PagedGroup(name="pairs", width=64, tokens_per_row=2, row_format=RowFormat.FP4_GROUP16),
@@ -55,3 +56,11 @@ def test_what_is_read_is_what_rounding_left_of_what_was_written(name):
     assert torch.equal(got[0, :2], found.rounded(name, values).flip(0))
     assert torch.equal(got[0, 2], torch.zeros(values.shape[1]))
     assert torch.equal(found.rounded(name, values), values) == (name in ("rows", "tail"))
+
+
+def test_memory_that_the_device_does_not_give_is_a_capacity_error():
+    with pytest.raises(CapacityError, match="cache_tokens, max_num_seqs") as refusal:
+        CacheStorage.allocate(
+            GROUPS, blocks=2**52, block_tokens=4, slots=1, dtype=torch.float32, device="cpu"
+        )
+    assert refusal.value.exit_code == 1
