@@ -1,5 +1,6 @@
 """The notebooks that ship run from the first cell to the last, and carry no outputs."""
 
+import re
 from pathlib import Path
 
 import nbformat
@@ -42,7 +43,16 @@ def test_the_progress_is_shown_up_to_the_last_trial(executed):
 
 def test_the_front_and_an_answer_are_among_the_outputs(executed):
     assert outputs(executed[0], "application/vnd.plotly.v1+json")
-    assert any("1 in flight" in shown for shown in outputs(executed[0], "text/plain"))
+    answers = [shown for shown in outputs(executed[0], "text/plain") if "1 in flight" in shown]
+    (told,) = answers
+    lengths = [float(found) for found in re.findall(r"verify step emitted ([0-9.]+) tokens", told)]
+    assert len(lengths) == 2
+    assert all(length > 1.3 for length in lengths)  # the drafter of a trained checkpoint
+
+
+def test_no_label_says_that_the_acceptance_is_meaningless(executed):
+    (summary,) = executed[1].runs()
+    assert summary.labels == ("indicative",)
 
 
 def test_the_report_lies_beside_the_run(executed):
