@@ -25,6 +25,10 @@ class Arrival(Protocol):
         """
         ...
 
+    def due_before(self, elapsed_s: float) -> int | None:
+        """How many requests the schedule wanted sent by then; None where it promises nothing."""
+        ...
+
 
 class ClosedArrival:
     """`batch_size` in flight: due at once while a slot is free."""
@@ -39,6 +43,11 @@ class ClosedArrival:
         del index
         return 0.0 if in_flight < self._batch_size else None
 
+    def due_before(self, elapsed_s: float) -> int | None:
+        """There is no schedule."""
+        del elapsed_s
+        return None
+
 
 class TimedArrival:
     """Absolute instants drawn beforehand, so that lateness of one does not move the next."""
@@ -52,6 +61,10 @@ class TimedArrival:
         """Instant `index`; None once the schedule is over."""
         del in_flight
         return float(self._times_s[index]) if index < len(self._times_s) else None
+
+    def due_before(self, elapsed_s: float) -> int | None:
+        """Of the instants drawn, those up to then."""
+        return int(np.searchsorted(self._times_s, elapsed_s, side="right"))
 
 
 def arrival(load: Load, workload: Workload, *, count: int, salt: str) -> Arrival:

@@ -67,6 +67,7 @@ class _Flight:
     cached_tokens: int = 0
     preemptions: int = 0
     verify_steps: int = 0
+    emitted_tokens: int = 0
     accepted: list[int] = field(default_factory=list)  # of each verify step
     proposed: list[int] = field(default_factory=list)
 
@@ -78,6 +79,7 @@ class _Flight:
         self.preemptions = max(self.preemptions, output.preemptions)
         if output.verify_steps:
             self.verify_steps += output.verify_steps
+            self.emitted_tokens += len(output.token_ids)
             self.proposed.append(output.proposed)
             self.accepted.append(output.accepted)
         if output.finished:
@@ -261,8 +263,12 @@ class _PhaseRun:
             proposed_tokens=sum(flight.proposed),
             accepted_tokens=sum(flight.accepted),
             verify_steps=flight.verify_steps,
+            emitted_tokens=flight.emitted_tokens,
             accepted_by_position=_reached(flight.accepted),
             proposed_by_position=_reached(flight.proposed),
+            reached_by_position=_reached(
+                [min(n + 1, m) for n, m in zip(flight.accepted, flight.proposed, strict=True)]
+            ),
             preemptions=flight.preemptions,
             replica=self._replicas.get(request.request_id),
             warm_up=self._phase.warm_up,

@@ -19,6 +19,7 @@ class Measurement:
     window_s: tuple[float, float]
     devices: int | None
     telemetry: tuple[TelemetrySample, ...] = ()
+    due_requests: int | None = None  # that the schedule wanted sent in the window; None: none
     counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
 
     @cached_property
@@ -96,6 +97,12 @@ def tpot_s(request: RequestRecord) -> float | None:
     return seconds / tokens if tokens > 0 and seconds > 0 else None
 
 
+def tpot_compat_s(request: RequestRecord) -> float | None:
+    """As other tools divide: by all tokens but one, whatever the first chunk held."""
+    tokens = sum(chunk.tokens for chunk in request.chunks) - 1
+    return decode_s(request) / tokens if tokens > 0 else None
+
+
 def gaps(request: RequestRecord) -> list[tuple[float, int]]:
     """(seconds, tokens) of every chunk after the first."""
     return [
@@ -122,6 +129,7 @@ _SAMPLES: dict[str, Callable[[RequestRecord], list[float]]] = {
     "ttft_s": lambda r: [ttft_s(r)],
     "ttft_sched_s": lambda r: [r.chunks[0].time_s - r.intended_s],
     "tpot_s": lambda r: _one(tpot_s(r)),
+    "tpot_compat_s": lambda r: _one(tpot_compat_s(r)),
     "itl_s": lambda r: [gap / n for gap, n in gaps(r) for _ in range(n)],
     "icl_s": lambda r: [gap for gap, _ in gaps(r)],
     "e2e_s": lambda r: [e2e_s(r)],

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.energy import energy_j_token
+from experiments.goodput import goodput
 from experiments.measurement import (
     Measurement,
     cancelled,
@@ -23,17 +25,20 @@ from experiments.measurement import (
 )
 from experiments.metric_specs import (
     FAMILIES,
-    MAX_DRAFT_POSITIONS,
     METRICS,
     QUANTILES,
     Direction,
     MetricSpec,
 )
+from experiments.metric_values import NO_SUCCESS, finite, missing, ratio
+from experiments.plan import Slo
 from experiments.records import MetricValue, RequestRecord
+from experiments.speculation import speculation
 
 __all__ = ["METRICS", "Direction", "MetricSpec", "measure", "needed_samples"]
 
-NO_SUCCESS = "no request succeeded"
+
+BETWEEN_TOKENS = ("tpot_s", "tpot_compat_s", "itl_s", "icl_s")
 
 
 def needed_samples(quantile: float) -> int:
@@ -41,31 +46,17 @@ def needed_samples(quantile: float) -> int:
     return 2 * math.ceil(round(1 / (1 - quantile), 9))
 
 
-def measure(measurement: Measurement) -> dict[str, MetricValue]:
-    """Every metric of `METRICS`, in its order."""
+def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, MetricValue]:
+    """Every metric of `METRICS`, in its order; `slo` is what goodput is held against."""
     values = {
         **_rates(measurement),
+        **goodput(measurement, slo),
         **_latencies(measurement),
-        **_speculation(measurement),
+        **speculation(measurement),
         **_load(measurement),
         **_engine(measurement),
     }
-    return {name: _finite(values[name]) for name in METRICS}
-
-
-def missing(reason: str, n: int = 0) -> MetricValue:
-    """A number that cannot be had."""
-    return MetricValue(value=None, n=n, reason=reason)
-
-
-def _finite(value: MetricValue) -> MetricValue:
-    if value.value is None or math.isfinite(value.value):
-        return value
-    return missing(f"came out as {value.value}", value.n)
-
-
-def _ratio(over: float, under: float, n: int, reason: str) -> MetricValue:
-    return MetricValue(value=over / under, n=n) if under > 0 else missing(reason, n)
+    return {name: finite(values[name]) for name in METRICS}
 
 
 def _rates(m: Measurement) -> dict[str, MetricValue]:
@@ -76,7 +67,7 @@ def _rates(m: Measurement) -> dict[str, MetricValue]:
     sent = sum(m.inside(r.sent_s) for r in m.issued)
 
     def rate(count: float) -> MetricValue:
-        return _ratio(count, window, len(ok), "the window is empty") if ok else missing(NO_SUCCESS)
+        return ratio(count, window, len(ok), "the window is empty") if ok else missing(NO_SUCCESS)
 
     output_rate = rate(output)
     return {
@@ -84,9 +75,16 @@ def _rates(m: Measurement) -> dict[str, MetricValue]:
         "output_tok_s_device": _per_device(output_rate, m.devices),
         "total_tok_s": rate(output + prompt),
         "request_s": rate(ended),
-        "achieved_request_s": _ratio(sent, window, len(m.issued), "the window is empty"),
+        "achieved_request_s": ratio(sent, window, len(m.issued), "the window is empty"),
+        "request_rate_ratio": _kept_schedule(sent, m),
         **_interactivity(ok),
     }
+
+
+def _kept_schedule(sent: int, m: Measurement) -> MetricValue:
+    if m.due_requests is None:
+        return missing("a closed loop has no schedule", len(m.issued))
+    return ratio(sent, m.due_requests, m.due_requests, "no request was due in the window")
 
 
 def _per_device(rate: MetricValue, devices: int | None) -> MetricValue:
@@ -126,7 +124,7 @@ def _latencies(m: Measurement) -> dict[str, MetricValue]:
     values: dict[str, MetricValue] = {}
     for prefix in FAMILIES:
         pooled = samples(prefix, m.succeeded)
-        empty = _why_no_tpot(m.succeeded) if prefix in ("tpot_s", "itl_s", "icl_s") else NO_SUCCESS
+        empty = _why_no_tpot(m.succeeded) if prefix in BETWEEN_TOKENS else NO_SUCCESS
         values[f"{prefix}_mean"] = (
             MetricValue(value=float(pooled.mean()), n=len(pooled))
             if len(pooled)
@@ -163,39 +161,6 @@ def _adjusted(m: Measurement) -> dict[str, MetricValue]:
     return values
 
 
-def _speculation(m: Measurement) -> dict[str, MetricValue]:
-    ok = m.succeeded
-    steps = sum(r.verify_steps for r in ok)
-    proposed = sum(r.proposed_tokens for r in ok)
-    accepted = sum(r.accepted_tokens for r in ok)
-    chunks = sum(len(r.chunks) for r in ok)
-    tokens = sum(chunk.tokens for r in ok for chunk in r.chunks)
-    none = "no draft was verified" if ok else NO_SUCCESS
-    return {
-        "acceptance_length": _ratio(accepted + steps, steps, steps, none),
-        "acceptance_rate": _ratio(accepted, proposed, proposed, none),
-        "verify_efficiency": _ratio(accepted + steps, proposed + steps, steps, none)
-        if steps
-        else missing(none),
-        "tokens_per_chunk": _ratio(tokens, chunks, chunks, NO_SUCCESS),
-        **{
-            f"acceptance_p{position + 1}": _by_position(ok, position)
-            for position in range(MAX_DRAFT_POSITIONS)
-        },
-    }
-
-
-def _by_position(ok: Sequence[RequestRecord], position: int) -> MetricValue:
-    proposed = sum(_at(r.proposed_by_position, position) for r in ok)
-    accepted = sum(_at(r.accepted_by_position, position) for r in ok)
-    reason = "no draft reached this position" if ok else NO_SUCCESS
-    return _ratio(accepted, proposed, proposed, reason)
-
-
-def _at(counts: tuple[int, ...], position: int) -> int:
-    return counts[position] if position < len(counts) else 0
-
-
 def _load(m: Measurement) -> dict[str, MetricValue]:
     ok, issued = m.succeeded, m.issued
     failed = sum(not succeeded(r) and not cancelled(r) for r in issued)
@@ -213,7 +178,7 @@ def _load(m: Measurement) -> dict[str, MetricValue]:
         "completed_requests": count(len(ok)),
         "failed_requests": count(failed),
         "cancelled_requests": count(sum(map(cancelled, issued))),
-        "error_rate": _ratio(failed, len(issued), len(issued), "nothing was sent"),
+        "error_rate": ratio(failed, len(issued), len(issued), "nothing was sent"),
         "duration_s": MetricValue(value=length, n=1) if length else missing("the window is empty"),
     }
 
@@ -222,7 +187,7 @@ def _concurrency(m: Measurement) -> MetricValue:
     if not m.issued:
         return missing("nothing was sent")
     busy = sum(m.seconds_inside(r) for r in m.issued)
-    return _ratio(busy, m.window_length_s, len(m.issued), "the window is empty")
+    return ratio(busy, m.window_length_s, len(m.issued), "the window is empty")
 
 
 def _peak(m: Measurement) -> int:
@@ -256,7 +221,7 @@ def _engine(m: Measurement) -> dict[str, MetricValue]:
     run, skipped = (m.counters.get(f"decoder_rows_{name}") for name in ("run", "skipped"))
     untold = "this engine does not count decoder rows"
     return {
-        "cache_hit_rate": _ratio(sum(r.cached_tokens for r in ok), prompt, len(ok), NO_SUCCESS),
+        "cache_hit_rate": ratio(sum(r.cached_tokens for r in ok), prompt, len(ok), NO_SUCCESS),
         "preemptions": MetricValue(
             value=float(sum(r.preemptions for r in m.issued)), n=len(m.issued)
         )
@@ -268,27 +233,10 @@ def _engine(m: Measurement) -> dict[str, MetricValue]:
         else MetricValue(value=skipped, n=1),
         "decoder_rows_skipped_share": missing(untold)
         if run is None or skipped is None
-        else _ratio(skipped, run + skipped, 1, "no row was run"),
-        "energy_j_token": _energy(m),
+        else ratio(skipped, run + skipped, 1, "no row was run"),
+        "energy_j_token": energy_j_token(m),
         **_host(m),
     }
-
-
-def _energy(m: Measurement) -> MetricValue:
-    """Growth of the counter of every device between the first and last sample in the window."""
-    readings: dict[int | None, list[float]] = {}
-    for sample in m.telemetry:
-        if sample.device_energy_j is not None and m.inside(sample.time_s):
-            readings.setdefault(sample.device_index, []).append(sample.device_energy_j)
-    if not readings:
-        return missing("this host has no energy counter that can be read")
-    if any(len(values) < 2 for values in readings.values()):
-        return missing("fewer than two energy readings fell into the window")
-    grown = [values[-1] - values[0] for values in readings.values()]
-    if min(grown) < 0:
-        return missing("an energy counter was reset")
-    tokens = sum(m.tokens_inside(r) for r in m.issued)
-    return _ratio(sum(grown), tokens, tokens, "no token arrived in the window")
 
 
 def _host(m: Measurement) -> dict[str, MetricValue]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -19,29 +19,28 @@ class DeviceReading:
 
 
 class NvidiaReader:
-    """An open NVML session over every device of the host."""
+    """An open NVML session over some devices of the host."""
 
-    def __init__(self, nvml: ModuleType) -> None:
+    def __init__(self, nvml: ModuleType, uuids: Sequence[str]) -> None:
         self._nvml = nvml
-        self._handles = [
-            nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())
-        ]
+        handles = [nvml.nvmlDeviceGetHandleByUUID(uuid) for uuid in uuids]
+        self._handles = {nvml.nvmlDeviceGetIndex(handle): handle for handle in handles}
 
     @classmethod
-    def find(cls) -> NvidiaReader | None:
-        """A session, or None on a host without NVML or its binding."""
+    def find(cls, uuids: Sequence[str]) -> NvidiaReader | None:
+        """A session over the devices named; None on a host without NVML, its binding or them."""
         try:
             import pynvml
         except ImportError:
             return None
         try:
             pynvml.nvmlInit()
-            return cls(pynvml)
+            return cls(pynvml, uuids)
         except pynvml.NVMLError:
             return None
 
     def read(self) -> list[DeviceReading]:
-        """Every device now. NVML gives milliwatts and millijoules."""
+        """These devices now. NVML gives milliwatts and millijoules."""
         nvml = self._nvml
         return [
             DeviceReading(
@@ -53,7 +52,7 @@ class NvidiaReader:
                     lambda h: nvml.nvmlDeviceGetClockInfo(h, nvml.NVML_CLOCK_SM), handle
                 ),
             )
-            for index, handle in enumerate(self._handles)
+            for index, handle in self._handles.items()
         ]
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from dataclasses import replace
 from typing import Protocol
 
 import psutil
@@ -40,8 +41,8 @@ class NoObserver:
 class HostObserver:
     """A thread that samples CPU, memory of this process and its children, and devices.
 
-    Devices are read only for a target that runs on them (`cuda`). A value that the host cannot
-    tell stays None.
+    Only the devices that the target was given are read. A value that the host cannot tell
+    stays None.
     """
 
     def __init__(self, interval_s: float = 0.25) -> None:
@@ -51,12 +52,14 @@ class HostObserver:
         self._samples: list[TelemetrySample] = []
 
     def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
-        """One sample at once, then one every interval."""
+        """One sample before this returns, then one every interval."""
         self.stop()
         self._ended.clear()
         self._samples = []
-        reader = NvidiaReader.find() if facts.accelerator == "cuda" else None
+        reader = NvidiaReader.find(facts.device_uuids) if facts.device_uuids else None
         psutil.cpu_percent(None)  # the first reading has nothing to compare with
+        first = self._sampled(clock, origin_ns, reader)
+        self._samples = [replace(sample, cpu_percent=None) for sample in first]
         self._thread = threading.Thread(
             target=self._watch, args=(clock, origin_ns, reader), name="observer", daemon=True
         )
@@ -74,11 +77,17 @@ class HostObserver:
         ended = False
         while not ended:
             ended = self._ended.wait(self._interval_s)
-            time_s = (clock.now_ns() - origin_ns) / 1e9
-            readings = reader.read() if reader else []
-            self._samples += _samples(time_s, readings)
+            self._samples += self._sampled(clock, origin_ns, reader)
         if reader:
             reader.close()
+
+    @staticmethod
+    def _sampled(
+        clock: Clock, origin_ns: int, reader: NvidiaReader | None
+    ) -> list[TelemetrySample]:
+        """The devices first: their counters belong to the instant."""
+        time_s = (clock.now_ns() - origin_ns) / 1e9
+        return _samples(time_s, reader.read() if reader else [])
 
 
 def _samples(time_s: float, readings: list[DeviceReading]) -> list[TelemetrySample]:

@@ -133,6 +133,24 @@ class GateLimits(Border):
     half_drift: float | None = Field(default=None, ge=0)
 
 
+class Slo(Border):
+    """How fast a request must be to count as goodput. Seconds; None sets no limit."""
+
+    ttft_s: float | None = Field(default=None, gt=0)
+    tpot_s: float | None = Field(default=None, gt=0)
+    e2e_s: float | None = Field(default=None, gt=0)
+
+    @model_validator(mode="after")
+    def _limits_something(self) -> Self:
+        if self.ttft_s is None and self.tpot_s is None and self.e2e_s is None:
+            raise ValueError("needs at least one of ttft_s, tpot_s and e2e_s")
+        return self
+
+    def limits(self) -> dict[str, AxisValue]:
+        """The limits that are set, as a record's workload names them: `slo_ttft_s`."""
+        return {f"slo_{k}": v for k, v in self.model_dump(exclude_none=True).items()}
+
+
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -152,6 +170,7 @@ class Plan(Border):
     where: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
     repeats: int | None = Field(default=None, ge=1)  # None: as the protocol says
     gates: GateLimits = GateLimits()
+    slo: Slo | None = None
     seed: int = Field(default=0, ge=0)
     order: Literal["blocked", "as_written"] = "blocked"
     max_trials: int | None = Field(default=None, ge=1)

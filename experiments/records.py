@@ -52,8 +52,10 @@ class RequestRecord:
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     verify_steps: int = 0
+    emitted_tokens: int = 0  # that verify steps delivered: accepted ones and their bonus
     accepted_by_position: tuple[int, ...] = ()  # how often draft position i was accepted
     proposed_by_position: tuple[int, ...] = ()
+    reached_by_position: tuple[int, ...] = ()  # proposed, and every one before it accepted
     preemptions: int = 0
     replica: int | None = None
     warm_up: bool = False  # not part of any metric

@@ -122,6 +122,8 @@ class _Expander:
             arrival(cell.load, workload, count=self._plan.protocol.max_requests, salt="")
         load = cell.load.model_dump()
         asked = {**_flat(cell.spec), **workload.description(), "load": load.pop("kind"), **load}
+        if self._plan.slo is not None:
+            asked |= self._plan.slo.limits()
         point = Point(
             axes=cell.axes,
             engine=dict(facts.configuration),

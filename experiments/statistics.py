@@ -15,7 +15,7 @@ from experiments.records import MetricValue
 
 COVERAGE = 0.95
 MAX_DRAWN = 5_000_000
-_PER_REQUEST = ("ttft_s", "ttft_sched_s", "tpot_s", "e2e_s", "e2e_sched_s")
+_PER_REQUEST = ("ttft_s", "ttft_sched_s", "tpot_s", "tpot_compat_s", "e2e_s", "e2e_sched_s")
 _POOLED = ("itl_s", "icl_s")
 
 
@@ -126,16 +126,16 @@ class _Bootstrap:
         if len(ok) < 2:
             return {}
         index = self._index(len(ok))
-        steps, proposed, accepted = (
-            np.array(column)[index].sum(axis=1)
-            for column in zip(
-                *((r.verify_steps, r.proposed_tokens, r.accepted_tokens) for r in ok), strict=True
-            )
+        tallies = [
+            (r.verify_steps, r.proposed_tokens, r.accepted_tokens, r.emitted_tokens) for r in ok
+        ]
+        steps, proposed, accepted, emitted = (
+            np.array(column)[index].sum(axis=1) for column in zip(*tallies, strict=True)
         )
         return {
-            "acceptance_length": _ratio(accepted + steps, steps),
+            "acceptance_length": _ratio(emitted, steps),
             "acceptance_rate": _ratio(accepted, proposed),
-            "verify_efficiency": _ratio(accepted + steps, proposed + steps),
+            "verify_efficiency": _ratio(emitted, proposed + steps),
         }
 
     def _index(self, count: int) -> np.ndarray:

@@ -43,7 +43,8 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     before = target.stats()
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
-        measured = generator.run(_measured(planned, plan))
+        phase = _measured(planned, plan)
+        measured = generator.run(phase)
     finally:
         telemetry = bench.observer.stop()
     measurement = Measurement(
@@ -51,6 +52,7 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         window_s=measured.window_s,
         devices=planned.facts.devices,
         telemetry=telemetry,
+        due_requests=phase.arrival.due_before(measured.window_s[1] - measured.window_s[0]),
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
     return _record(planned, bench, measurement, warm_up, started_utc, generator.now_s())
@@ -132,7 +134,7 @@ def _record(
 ) -> TrialRecord:
     plan = bench.plan
     metrics = with_intervals(
-        measure(measurement),
+        measure(measurement, plan.slo),
         measurement,
         draws=plan.protocol.bootstrap_draws,
         seed=seed_of(planned.trial_id),

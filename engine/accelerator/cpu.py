@@ -20,6 +20,10 @@ class CpuAccelerator:
         """Processor name as the platform tells it."""
         return platform.processor() or platform.machine()
 
+    def uuid(self) -> str | None:
+        """A processor has none."""
+        return None
+
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""
         return psutil.virtual_memory().available

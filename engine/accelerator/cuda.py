@@ -26,6 +26,10 @@ class CudaAccelerator:
         """Product name."""
         return torch.cuda.get_device_name(self.device)
 
+    def uuid(self) -> str | None:
+        """As NVML names it, so that it can be found whatever CUDA_VISIBLE_DEVICES hides."""
+        return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
+
     def memory_free_bytes(self) -> int:
         """Memory that nobody holds."""
         return torch.cuda.mem_get_info(self.device)[0]

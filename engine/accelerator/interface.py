@@ -17,6 +17,10 @@ class Accelerator(Protocol):
         """Product name for people."""
         ...
 
+    def uuid(self) -> str | None:
+        """Identity of the device for the driver's own tools; None where there is none."""
+        ...
+
     def memory_free_bytes(self) -> int:
         """Memory that can still be taken."""
         ...

@@ -31,6 +31,7 @@ class TargetFacts:
     max_positions: int  # context of this configuration: prompt + output tokens
     devices: int | None  # allocated to this configuration; None = cannot be told
     accelerator: str | None
+    device_uuids: tuple[str, ...] | None = None  # of the allocated devices; None: they have none
     random_weights: bool
     tokenizer_hash: str | None = None
     simulated: bool = False

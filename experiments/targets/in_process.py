@@ -68,6 +68,7 @@ class InProcessTarget:
             max_positions=resolved.max_model_len,
             devices=_devices(config, kind),
             accelerator=str(kind),
+            device_uuids=_device_uuids(config, kind),
             random_weights=checkpoint.random_weights,
             tokenizer_hash=checkpoint.tokenizer_hash,
         )
@@ -201,6 +202,15 @@ class _LogTail(logging.Handler):
 def _devices(config: EngineConfig, kind: AcceleratorKind) -> int:
     """A replica takes one accelerator; replicas on a CPU share the one host."""
     return 1 if kind is AcceleratorKind.CPU else config.data_parallel_size
+
+
+def _device_uuids(config: EngineConfig, kind: AcceleratorKind) -> tuple[str, ...] | None:
+    """Replica i takes device i. None for a kind of device that has no identity."""
+    from engine.accelerator.find import find_accelerator
+
+    devices = (find_accelerator(kind, index=i) for i in range(_devices(config, kind)))
+    found = tuple(uuid for device in devices if (uuid := device.uuid()) is not None)
+    return found or None
 
 
 def _is_out_of_memory(error: Exception) -> bool:

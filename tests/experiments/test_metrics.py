@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.metric_specs import METRICS, Direction
 from experiments.metrics import measure, needed_samples
+from experiments.plan import Slo
 from experiments.records import TelemetrySample
 from tests.experiments.records import failed, measurement, rechunked, request
 
@@ -168,21 +169,67 @@ def test_acceptance_is_weighted_by_steps_and_counts_the_bonus_token():
         proposed_tokens=15,
         accepted_tokens=6,
         verify_steps=3,
+        emitted_tokens=9,
         proposed_by_position=(3, 3, 3, 3, 3),
         accepted_by_position=(3, 2, 1),
+        reached_by_position=(3, 3, 2, 1),
     )
     other = request(
         [(1.0, 1), (2.0, 2)],
         index=1,
         proposed_tokens=5,
         verify_steps=1,
+        emitted_tokens=1,
         proposed_by_position=(1, 1, 1, 1, 1),
+        reached_by_position=(1,),
     )
     found = values([one, other])
+    assert found["acceptance_length_request"] == pytest.approx((9 / 3 + 1) / 2)
+    assert [found[f"acceptance_c{i}"] for i in range(1, 6)] == [3 / 4, 2 / 3, 1 / 2, 0.0, None]
     assert found["acceptance_length"] == pytest.approx((6 + 4) / 4)
     assert found["acceptance_rate"] == pytest.approx(6 / 20)
     assert found["verify_efficiency"] == pytest.approx((6 + 4) / (20 + 4))
     assert [found[f"acceptance_p{i}"] for i in range(1, 6)] == [0.75, 0.5, 0.25, 0.0, 0.0]
+
+
+def test_a_step_that_a_stop_token_cuts_emits_no_bonus_token():
+    cut = request(
+        [(1.0, 1), (2.0, 6), (3.0, 2)],
+        proposed_tokens=10,
+        accepted_tokens=7,
+        verify_steps=2,
+        emitted_tokens=8,
+    )
+    found = values([cut])
+    assert found["acceptance_length"] == pytest.approx(8 / 2)
+    assert found["verify_efficiency"] == pytest.approx(8 / 12)
+
+
+def test_goodput_counts_requests_within_every_limit():
+    fast = request([(0.2, 1), (1.2, 10)])  # TTFT 0.2, TPOT 0.1, E2E 1.2
+    slow = request([(0.9, 1), (1.9, 10)], index=1)
+    one_token = request([(0.2, 1)], index=2)
+    one_chunk = request([(0.2, 8)], index=3)
+    late = request([(0.2, 1), (11.0, 200)], index=4)  # within the limits, outside the window
+    requests = [fast, slow, one_token, one_chunk, late, failed(index=5)]
+    found = measure(measurement(requests), Slo(ttft_s=0.5, tpot_s=0.1))
+    assert found["goodput"].value == pytest.approx(2 / 10)
+    assert found["goodput_fraction"].value == pytest.approx(3 / 6)
+    assert measure(measurement(requests), Slo(e2e_s=1.5))["goodput"].value == pytest.approx(0.3)
+    assert measure(measurement(requests))["goodput"].reason == "the plan states no slo"
+
+
+def test_tpot_as_other_tools_divide_it():
+    found = values([request([(1.0, 8), (1.8, 8)])])
+    assert found["tpot_compat_s_mean"] == pytest.approx(0.8 / 15)
+    assert values([request([(1.0, 1)])])["tpot_compat_s_mean"] is None
+
+
+def test_the_request_rate_is_held_against_the_schedule():
+    sent = [request([(i + 0.5, 1)], sent_s=float(i), index=i) for i in range(6)]
+    assert values(sent, due_requests=8)["request_rate_ratio"] == pytest.approx(6 / 8)
+    closed = measure(measurement(sent))["request_rate_ratio"]
+    assert closed.reason == "a closed loop has no schedule"
 
 
 def test_without_drafts_acceptance_is_missing_and_not_zero():
@@ -211,6 +258,21 @@ def test_latency_from_schedule_keeps_the_wait_in_the_clients_queue():
     assert found["ttft_s_mean"] == pytest.approx(0.5)
     assert found["ttft_sched_s_mean"] == pytest.approx(3.0)
     assert found["e2e_sched_s_mean"] == pytest.approx(4.0)
+
+
+def test_energy_spans_exactly_the_window_of_the_tokens():
+    # 100 J a second; read at 0.9, 1.4, ..., while the window is 1 to 3.
+    telemetry = tuple(
+        TelemetrySample(time_s=t, device_index=3, device_energy_j=100 * t)
+        for t in np.arange(0.9, 3.6, 0.5)
+    )
+    record = request([(0.95, 7), (1.5, 10), (3.0, 10), (3.2, 5)])
+    found = values([record], telemetry=telemetry, window_s=(1.0, 3.0))
+    assert found["energy_j_token"] == pytest.approx(200 / 20)
+    late = measure(measurement([record], telemetry=telemetry[1:], window_s=(1.0, 3.0)))
+    assert "both sides of the window" in late["energy_j_token"].reason
+    two = measure(measurement([record], telemetry=telemetry, window_s=(1.0, 3.0), devices=2))
+    assert "1 devices were read and 2 are allocated" in two["energy_j_token"].reason
 
 
 def test_energy_is_the_growth_of_all_counters_per_token():

@@ -105,6 +105,12 @@ def test_an_expansion_does_not_read_the_environment(monkeypatch):
     assert points()[0].trial_id == before.trial_id
 
 
+def test_limits_of_goodput_are_part_of_what_is_asked():
+    plain, limited = points()[0], points(slo={"ttft_s": 0.5})[0]
+    assert limited.point.workload["slo_ttft_s"] == 0.5
+    assert limited.trial_id != plain.trial_id
+
+
 def test_where_keeps_what_meets_it():
     trials = points(
         axes=[{"product": {"replay_keep_tokens": [100, 140, 256], "batch_size": [1, 64]}}],
@@ -236,6 +242,9 @@ def test_the_published_plans_can_be_read():
         ({"protocol": "quik"}, "none of quick, standard"),
         ({"protocol": {"name": "quick", "mesured_s": 1}}, "Did you mean measured_s"),
         ({"repeats": 0}, "repeats"),
+        ({"slo": {}}, "at least one of ttft_s"),
+        ({"slo": {"ttft_s": 0}}, "slo.ttft_s"),
+        ({"slo": {"tttf_s": 1.0}}, "Did you mean ttft_s"),
         ({"repeets": 2}, "Did you mean repeats"),
         ({"name": ""}, "name"),
         ({"name": "../../etc"}, "name"),

@@ -14,7 +14,8 @@ def spread_requests(seed, count=60):
             index=i,
             verify_steps=5,
             proposed_tokens=25,
-            accepted_tokens=int(rng.integers(0, 6)),
+            accepted_tokens=(accepted := int(rng.integers(0, 6))),
+            emitted_tokens=accepted + 5,
         )
         for i, (s, t, d) in enumerate(
             zip(

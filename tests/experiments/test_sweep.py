@@ -1,6 +1,10 @@
+import sys
+from types import SimpleNamespace
+
 import pytest
 
 from experiments.clock import VirtualClock
+from experiments.nvidia import NvidiaReader
 from experiments.observe import HostObserver, NoObserver
 from experiments.plan import load_plan
 from experiments.records import TrialState
@@ -165,3 +169,36 @@ def test_the_host_is_watched_while_a_trial_runs():
     assert record.metrics["energy_j_token"].value is None
     times = [sample.time_s for sample in record.telemetry]
     assert times == sorted(times)
+    assert times[0] <= record.window_s[0]
+    assert times[-1] >= record.window_s[1]
+
+
+class FakeNvml:
+    """Four devices that tell their counters; handles are UUIDs."""
+
+    class NVMLError(Exception):
+        pass
+
+    NVML_CLOCK_SM = 1
+    uuids = tuple(f"GPU-{i}" for i in range(4))
+
+    def __getattr__(self, name):
+        return lambda *_: 1000
+
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid not in self.uuids:
+            raise self.NVMLError("not found")
+        return uuid
+
+    def nvmlDeviceGetIndex(self, handle):
+        return self.uuids.index(handle)
+
+    def nvmlDeviceGetMemoryInfo(self, handle):
+        return SimpleNamespace(used=5)
+
+
+def test_only_the_devices_of_the_target_are_read(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+    reader = NvidiaReader.find(["GPU-3", "GPU-1"])
+    assert [(r.index, r.energy_j) for r in reader.read()] == [(3, 1.0), (1, 1.0)]
+    assert NvidiaReader.find(["GPU-9"]) is None
