@@ -55,7 +55,7 @@ def test_a_directory_without_a_tokenizer_counts_bytes(tmp_path):
 
 def test_a_vocabulary_too_small_for_bytes_is_refused(tmp_path):
     document = json.loads(json.dumps(CONFIG))
-    document["text_config"]["vocab_size"] = 128
+    document["text_config"] |= {"vocab_size": 128, "dspark_noise_token_id": 127}
     (tmp_path / "config.json").write_text(json.dumps(document))
     with pytest.raises(CheckpointError, match="128 ids are too few for bytes"):
         Tokenizer.load(tmp_path)

@@ -11,9 +11,10 @@ import json
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_type_hints
 
 from engine.errors import CheckpointError
+from engine.models.deepseek_v41 import config_checks
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,8 +117,8 @@ class DeepseekV41Config:
     def _plan(self, layer: int) -> LayerPlan:
         ratio = self.compress_ratios[layer]
         engram = self.engram_layer_ids.index(layer) if layer in self.engram_layer_ids else None
-        owner = _newest(self.kv_source_layer_ids, layer) if ratio else None
-        source = _newest(self.index_source_layer_ids, layer) if ratio else None
+        owner = config_checks.newest(self.kv_source_layer_ids, layer) if ratio else None
+        source = config_checks.newest(self.index_source_layer_ids, layer) if ratio else None
         if not ratio:
             mode = IndexMode.WINDOW_ONLY
         elif layer in self.kv_source_layer_ids:
@@ -146,96 +147,22 @@ class DeepseekV41Config:
                 where=str(model_dir),
                 remedy="Give a checkpoint directory, or make one with `workbench make-checkpoint`.",
             ) from error
-        except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
         return cls.from_document(document, where=str(path))
 
     @classmethod
-    def from_document(cls, document: dict[str, object], *, where: str) -> DeepseekV41Config:
-        """Flatten the nested document of the release and check it."""
-        flat = _flatten(document, where)
+    def from_document(cls, document: object, *, where: str) -> DeepseekV41Config:
+        """Flatten the nested document of the release and check it.
+
+        CheckpointError names the first field that is missing, of the wrong type or out of range,
+        what was expected and what was found.
+        """
+        flat = config_checks.flatten(document, where)
         missing = sorted(f.name for f in fields(cls) if f.name not in flat)
         if missing:
             raise CheckpointError(f"lacks the field {', '.join(missing)}", where=where)
-        config = cls(**{f.name: flat[f.name] for f in fields(cls)})  # type: ignore[arg-type]
-        _check(config, where)
+        values = config_checks.typed(flat, get_type_hints(cls), where)
+        config = cls(**values)  # type: ignore[arg-type]
+        config_checks.check_values(config, where)
         return config
-
-
-def _newest(layers: tuple[int, ...], layer: int) -> int | None:
-    return max((source for source in layers if source <= layer), default=None)
-
-
-def _flatten(document: dict[str, object], where: str) -> dict[str, object]:
-    if document.get("model_type") != "deepseek_v41" or "text_config" not in document:
-        raise CheckpointError(
-            f"is not a DeepSeek-V4.1 config (model_type {document.get('model_type')!r})",
-            where=where,
-            remedy="This engine reads model_type deepseek_v41 with a nested text_config.",
-        )
-    text = dict(document["text_config"])  # type: ignore[call-overload]
-    rope = dict(text.get("rope_scaling") or {})
-    quantisation = dict(document.get("quantization_config") or {})  # type: ignore[call-overload]
-    block = quantisation.get("weight_block_size")
-    names = {
-        "rope_factor": rope.get("factor", 1.0),
-        "rope_beta_fast": rope.get("beta_fast", 32),
-        "rope_beta_slow": rope.get("beta_slow", 1),
-        "rope_original_positions": rope.get(
-            "original_max_position_embeddings", text.get("max_position_embeddings")
-        ),
-        "eos_token_id": document.get("eos_token_id", 1),
-        "bos_token_id": document.get("bos_token_id"),
-        "weight_block_size": tuple(block) if block else None,
-        "expert_dtype": quantisation.get("expert_dtype"),
-        "vision_config": document.get("vision_config"),
-    }
-    lists = {key: tuple(value) for key, value in text.items() if isinstance(value, list)}
-    return {**text, **lists, **names}
-
-
-def _check(config: DeepseekV41Config, where: str) -> None:
-    rules = {
-        "compress_ratios must have one entry per layer and per DSpark stage": len(
-            config.compress_ratios
-        )
-        == config.num_hidden_layers + config.num_nextn_predict_layers,
-        "compress_ratios may only hold 0, 1 and 2": set(config.compress_ratios) <= {0, 1, 2},
-        "compress_ratios needs a ratio-1 layer (the decoder half)": 1 in config.compress_ratios,
-        "every kv_source layer must be an index_source layer": set(config.kv_source_layer_ids)
-        <= set(config.index_source_layer_ids),
-        "candidate_source_layer_id must be the last kv_source layer": bool(
-            config.kv_source_layer_ids
-        )
-        and config.candidate_source_layer_id == config.kv_source_layer_ids[-1],
-        "candidate blocks must be able to hold index_topk rows": config.candidate_topk_blocks
-        * config.candidate_block_size
-        - (config.candidate_block_size - 1)
-        >= config.index_topk,
-        "qk_rope_head_dim must be even and at most head_dim": config.qk_rope_head_dim % 2 == 0
-        and config.qk_rope_head_dim <= min(config.head_dim, config.index_head_dim),
-        "o_groups must divide the heads": config.num_attention_heads % config.o_groups == 0,
-        "engram lists must have one entry per engram layer": len(config.engram_layer_ids)
-        == len(config.engram_num_embeddings),
-    }
-    if 1 in config.compress_ratios:
-        rules["every layer must read rows of its own ratio"] = _ratios_agree(config)
-        rules["Engram layers must lie in the encoder half"] = all(
-            layer < config.decoder_layer for layer in config.engram_layer_ids
-        )
-        rules["DSpark taps must lie in the decoder half"] = all(
-            layer >= config.decoder_layer for layer in config.dspark_target_layer_ids
-        )
-    for sentence, holds in rules.items():
-        if not holds:
-            raise CheckpointError(sentence, where=where)
-
-
-def _ratios_agree(config: DeepseekV41Config) -> bool:
-    ratios = config.compress_ratios
-    for layer in range(config.num_hidden_layers):
-        if ratios[layer]:
-            owner = _newest(config.kv_source_layer_ids, layer)
-            if owner is None or ratios[owner] != ratios[layer]:
-                return False
-    return True
