@@ -72,7 +72,7 @@ def arrival(load: Load, workload: Workload, *, count: int, salt: str) -> Arrival
     if isinstance(load, ClosedLoad):
         return ClosedArrival(load.batch_size)
     if isinstance(load, TraceLoad):
-        return TimedArrival(_trace_times(load, workload, count, salt))
+        return TimedArrival(_trace_times(load, workload, count))
     return TimedArrival(_rate_times(load, count, salt))
 
 
@@ -82,14 +82,14 @@ def _rate_times(load: RateLoad, count: int, salt: str) -> np.ndarray:
     return np.cumsum(generator(salt, "arrival").exponential(1 / load.rate, size=count))
 
 
-def _trace_times(load: TraceLoad, workload: Workload, count: int, salt: str) -> np.ndarray:
+def _trace_times(load: TraceLoad, workload: Workload, count: int) -> np.ndarray:
     """Up to the first row without an instant: a later turn has none of its own.
 
     WorkloadError where there is none at all, or where they run backwards.
     """
     times: list[float] = []
     for index in range(count):
-        at = workload.item(index, salt).arrival_s
+        at = workload.arrival_s(index)
         if at is None:
             break
         times.append(at / load.time_scale)

@@ -61,10 +61,11 @@ class TraceWorkload(Workload):
             output_tokens=max(self.spec.min_output_tokens, round(row.output_tokens * factor)),
             seed=seed_of(salt, index),
             kind="trace",
-            arrival_s=row.arrival_s if lap == 0 else None,
-            delay_s=row.delay_s,
-            session=row.session,
         )
+
+    def arrival_s(self, index: int) -> float | None:
+        """Of row `index`, once: a second lap has no instants."""
+        return self.rows[index].arrival_s if index < len(self.rows) else None
 
     def _block_ids(self, row: TraceRow, factor: float, salt: tuple[object, ...]) -> list[int]:
         """Block k covers scaled positions round(512 k f) to round(512 (k+1) f)."""

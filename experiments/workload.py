@@ -25,9 +25,6 @@ class WorkItem:
     output_tokens: int
     seed: int
     kind: str
-    arrival_s: float | None = None  # on the trace's clock; None: whenever a slot is free
-    delay_s: float | None = None
-    session: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +41,11 @@ class Workload(ABC):
     @abstractmethod
     def item(self, index: int, salt: str) -> WorkItem:
         """Request `index`; another salt gives other content of the same shape."""
+
+    def arrival_s(self, index: int) -> float | None:
+        """When request `index` was sent, on the trace's clock; None: no instant of its own."""
+        del index
+        return None
 
     def description(self) -> dict[str, AxisValue]:
         """Facts that a record carries beside the fields of the plan."""

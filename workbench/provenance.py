@@ -20,6 +20,7 @@ from workbench.host_facts import Facts, device_facts, host_facts
 
 CODE = Path(__file__).resolve().parents[1]
 MEASURING_CODE = ("kernels", "engine", "experiments")  # what can change a number
+NOT_MEASURING = ("experiments/training",)  # makes checkpoints, which have a fingerprint
 PACKAGES = (
     "inference-workbench", "torch", "triton", "numpy", "safetensors", "tokenizers", "pydantic",
     "pyyaml", "pandas", "pyarrow", "duckdb", "psutil", "nvidia-ml-py", "plotly", "streamlit",
@@ -95,13 +96,17 @@ def package_versions() -> dict[str, str]:
 def code_version(root: Path = CODE) -> str:
     """The version and a hash of the code that measures: equal code, equal version, anywhere.
 
-    Hashes every .py and .json of kernels, engine and experiments, committed or not.
+    Hashes every .py and .json of kernels, engine and experiments, committed or not; not what
+    makes checkpoints.
     """
     digest = hashlib.sha256()
     for package in MEASURING_CODE:
         for path in sorted((root / package).rglob("*")):
-            if path.suffix in (".py", ".json") and "__pycache__" not in path.parts:
-                digest.update(path.relative_to(root).as_posix().encode() + b"\0")
+            name = path.relative_to(root).as_posix()
+            if name.startswith(NOT_MEASURING) or "__pycache__" in path.parts:
+                continue
+            if path.suffix in (".py", ".json"):
+                digest.update(name.encode() + b"\0")
                 digest.update(hashlib.sha256(path.read_bytes()).digest())
     return f"{package_versions().get('inference-workbench', '0')}+{digest.hexdigest()[:12]}"
 

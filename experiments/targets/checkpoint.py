@@ -24,6 +24,7 @@ class Checkpoint:
 
 def read_checkpoint(model: str) -> Checkpoint:
     """Read config.json, the tokenizer and every header; CheckpointError for what is amiss."""
+    from engine.checkpoint_directory import is_random
     from engine.models.deepseek_v41.config import DeepseekV41Config
     from engine.models.deepseek_v41.facts import facts_of
     from engine.models.deepseek_v41.weights import check_headers, fingerprint
@@ -36,7 +37,7 @@ def read_checkpoint(model: str) -> Checkpoint:
         facts=facts_of(config),
         fingerprint=fingerprint(model_dir),
         reserved_token_ids=_reserved(config),
-        random_weights=_is_random(model_dir),
+        random_weights=is_random(model_dir),
         tokenizer_hash=Tokenizer.load(model_dir).hash,
     )
 
@@ -46,12 +47,6 @@ def model_directory(model: str) -> Path:
     from engine.checkpoint_directory import resolve_model_dir
 
     return resolve_model_dir(model)
-
-
-def _is_random(model_dir: Path) -> bool:
-    from engine.checkpoint_directory import is_random
-
-    return is_random(model_dir)
 
 
 def _reserved(config: DeepseekV41Config) -> tuple[int, ...]:

@@ -1,9 +1,12 @@
 import pytest
 from pydantic import TypeAdapter
 
+from experiments.arrival import arrival
 from experiments.errors import WorkloadError
+from experiments.plan import TraceLoad
 from experiments.prepare import prepare
 from experiments.targets.base import TargetFacts
+from experiments.trace_workload import TraceWorkload
 from experiments.traces import read_trace
 from experiments.workload_specs import WorkloadSpec, resolved_source
 
@@ -76,7 +79,7 @@ def test_the_azure_sample_keeps_its_shape_under_one_factor():
     assert first.output_tokens == round(10 * said["scale_used"])
     for item in items(source, 300):
         assert len(item.prompt_token_ids) + item.output_tokens <= 2048
-    assert source.item(1, "s").arrival_s == pytest.approx(0.052, abs=1e-6)
+    assert source.arrival_s(1) == pytest.approx(0.052, abs=1e-6)
 
 
 def test_equal_hash_ids_are_equal_blocks_at_equal_places():
@@ -90,7 +93,7 @@ def test_equal_hash_ids_are_equal_blocks_at_equal_places():
     lap = source.item(120, "s")
     assert len(lap.prompt_token_ids) == len(first.prompt_token_ids)
     assert lap.prompt_token_ids != first.prompt_token_ids
-    assert lap.arrival_s is None
+    assert source.arrival_s(120) is None
 
 
 def test_a_shared_prefix_has_the_scaled_length_of_its_blocks(tmp_path):
@@ -135,7 +138,16 @@ def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
     first, later = read_trace(tmp_path / "turns.jsonl")
     assert (first.arrival_s, first.delay_s, first.session) == (0.0, None, "a")
     assert (later.arrival_s, later.delay_s) == (None, 0.1)
-    assert workload(kind="trace", path=path).item(1, "s").session == "a"
+    source = workload(kind="trace", path=path)
+    assert (source.arrival_s(0), source.arrival_s(1)) == (0.0, None)
+
+
+def test_a_schedule_makes_no_prompt(monkeypatch):
+    source = workload(kind="trace", path="sample:azure")
+    monkeypatch.setattr(TraceWorkload, "item", None)  # whoever asks for a prompt fails
+    schedule = arrival(TraceLoad(kind="trace", time_scale=2.0), source, count=10_000, salt="s")
+    assert schedule.due_s(1, 0) == pytest.approx(0.026, abs=1e-6)
+    assert schedule.due_s(300, 0) is None
 
 
 @pytest.mark.parametrize(

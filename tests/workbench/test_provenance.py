@@ -56,6 +56,9 @@ def test_the_code_version_follows_the_code_that_measures(tmp_path):
     before = code_version(tmp_path)
     (tmp_path / "README.md").write_text("words")
     assert code_version(tmp_path) == before
+    (tmp_path / "experiments/training").mkdir()
+    (tmp_path / "experiments/training/sizes.py").write_text("x = 1")
+    assert code_version(tmp_path) == before
     (tmp_path / "engine/new.py").write_text("x = 1")
     assert code_version(tmp_path) != before
 
