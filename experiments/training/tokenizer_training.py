@@ -23,7 +23,7 @@ from experiments.training.chat_format import DSML, FIRST_TOKENS, LAST_TOKENS, TH
 from experiments.training.packages import CorpusError
 from experiments.training.sources import Kind
 
-VOCABULARY_SIZE = 6144
+VOCABULARY_SIZE = 4096
 SAMPLE_BYTES = {
     Kind.ENGLISH: 12_000_000,
     Kind.CODE: 8_000_000,
