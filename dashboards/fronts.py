@@ -14,6 +14,7 @@ from workbench.figures import (
     interval,
     pareto,
     plural,
+    repeats_words,
     value_text,
 )
 
@@ -101,10 +102,12 @@ def ranking_table(rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ..
     columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
     for name in dict.fromkeys(shown):
         spec = wb.METRICS[name]
-        spans = zip(rows[f"{name}.low"], rows[f"{name}.high"], strict=True)
+        cells = zip(rows[f"{name}.low"], rows[f"{name}.high"], rows["repeats"], strict=True)
         head = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
         columns[head] = rows[name].tolist()
-        columns["95 % interval" + " " * len(columns)] = [interval(low, high) for low, high in spans]
+        columns["95 % interval" + " " * len(columns)] = [
+            interval(low, high) or repeats_words(int(repeats)) for low, high, repeats in cells
+        ]
     return pd.DataFrame(columns)
 
 
@@ -119,19 +122,19 @@ def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummar
     """The finding, or why there is none."""
     if found is not None and found.members:
         return finding(points, found)
-    if points.empty:
+    stored = sum(summary.counts.values())
+    if not stored:
         return "No trial is stored yet"
-    states = points["state"].value_counts()
-    told = ", ".join(f"{count} {state}" for state, count in states.items())
-    return f"No valid trial in {plural(len(points), 'trial')}: {told}"
+    told = ", ".join(f"{count:,} {state}" for state, count in summary.counts.items() if count)
+    return f"No valid trial in {plural(stored, 'trial')}: {told}"
 
 
 def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
     """Workload, model, accelerator and repeats of what is drawn."""
     named = [name for name in ("workload.name", "workload.kind") if name in points][:1]
     workloads = [value for name in named for value in values(points, name)]
-    repeats = points["repeat"].nunique()
-    told = "within-run only (one repeat)" if repeats <= 1 else f"{repeats} repeats"
+    repeats = int(points["repeats"].max())
+    told = "within-run only (one repeat)" if repeats == 1 else f"means of {repeats} repeats"
     parts_ = [", ".join(workloads[:3]), summary.model, summary.accelerator, told]
     return " · ".join(part for part in parts_ if part)
 

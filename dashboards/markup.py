@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from workbench.figures import MISSING, Best, interval, number, plural
+from workbench.figures import MISSING, Best, interval, number, plural, repeats_words
 
 STATE_TONES = {
     "complete": "good",
@@ -83,8 +83,8 @@ def tile(label: str, found: Best, target: str | None) -> str:
     if found.value is None:
         body = f'<div class="value">{MISSING}</div><div class="range">{escape(found.reason)}</div>'
     else:
-        span = interval(found.low, found.high)
-        ranged = f"{span}, n={found.n:,}" if span else f"n={found.n:,}, no interval"
+        span = interval(found.low, found.high) or repeats_words(found.repeats) or "no interval"
+        ranged = f"{span}, n={found.n:,}"
         body = (
             f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
             f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'

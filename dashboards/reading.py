@@ -18,7 +18,7 @@ class Reader:
     def __init__(self, store: str, run_id: str) -> None:
         self._run = wb.Store(store).run(run_id)
         self._lock = threading.Lock()
-        self._points: tuple[int, pd.DataFrame] | None = None
+        self._tables: tuple[int, pd.DataFrame, pd.DataFrame] | None = None
 
     @property
     def run(self) -> wb.Run:
@@ -31,12 +31,19 @@ class Reader:
             return self._run.refresh().summary
 
     def points(self) -> pd.DataFrame:
+        """One row a point, the mean of its repeats. Not to be changed: every page shares it."""
+        return self._read()[1]
+
+    def trials(self) -> pd.DataFrame:
         """One row a trial. Not to be changed: every page shares it."""
+        return self._read()[2]
+
+    def _read(self) -> tuple[int, pd.DataFrame, pd.DataFrame]:
         with self._lock:
             count = len(self._run.trial_ids())
-            if self._points is None or self._points[0] != count:
-                self._points = (count, self._run.points())
-            return self._points[1]
+            if self._tables is None or self._tables[0] != count:
+                self._tables = (count, self._run.points(), self._run.trials())
+            return self._tables
 
 
 def store_path() -> str:

@@ -17,6 +17,7 @@ from workbench.figures import (
     metric_table,
     number,
     plural,
+    repeats_words,
     requests_timeline,
     value_text,
 )
@@ -41,6 +42,7 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
             f"<span>{markup.pill(str(trial.state))}</span></div>" + _reason(trial.reason)
         )
         parts.html(markup.section(_cell_words(trial.point.axes) or "The only configuration"))
+        parts.html(_repeats_note(reader.points(), trial_id))
         names = dict.fromkeys((*first, *SHORT_METRICS))
         parts.html(_short_metrics(trial.metrics, list(names)))
         parts.html(_gates_short(trial))
@@ -52,9 +54,19 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
         )
 
 
-def failures(points: pd.DataFrame, summary: wb.RunSummary) -> None:
+def _repeats_note(points: pd.DataFrame, trial_id: str) -> str:
+    """That the point beside is a mean, where it is one."""
+    found = points.loc[points["trial_id"] == trial_id, "repeats"]
+    if found.empty or found.iloc[0] == 1:
+        return ""
+    return markup.note(
+        f"The point is the {repeats_words(int(found.iloc[0]))}; below are the numbers of the first."
+    )
+
+
+def failures(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
     """Each trial that is not valid, with its reason and a link."""
-    bad = points[points["state"] != "ok"].head(MAX_FAILURES)
+    bad = trials[trials["state"] != "ok"].head(MAX_FAILURES)
     if bad.empty:
         return
     rows = [

@@ -18,6 +18,7 @@ from workbench.figures_text import (
     interval,
     number,
     plural,
+    repeats_words,
     short,
     value_text,
 )
@@ -40,6 +41,7 @@ __all__ = [
     "interval",
     "number",
     "plural",
+    "repeats_words",
     "short",
     "value_text",
 ]

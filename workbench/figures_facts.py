@@ -21,6 +21,7 @@ class Best:
     low: float | None = None
     high: float | None = None
     n: int = 0
+    repeats: int = 1  # that the value is the mean of
     trial_id: str | None = None
     where: str = ""  # the trial's cell in words
     reason: str = ""  # why there is none
@@ -35,23 +36,28 @@ def best(points: pd.DataFrame, metric: str) -> Best:
     if usable.empty:
         return Best(spec=spec, value=None, reason=_why_missing(points, metric))
     values = usable[metric]
-    row = usable.loc[values.idxmin() if spec.direction == "min" else values.idxmax()]
+    place = values.idxmin() if spec.direction == "min" else values.idxmax()
+    row = usable.loc[place]
     return Best(
         spec=spec,
         value=float(row[metric]),
         low=_number(row[f"{metric}.low"]),
         high=_number(row[f"{metric}.high"]),
         n=int(row[f"{metric}.n"]),
+        repeats=int(row.get("repeats", 1)),
         trial_id=str(row["trial_id"]),
-        where=cell_words(points, row),
+        where=cell_words(points, usable.loc[[place]])[0],
     )
 
 
-def cell_words(points: pd.DataFrame, row: pd.Series) -> str:
-    """The cell of one trial in words: the axes that vary in `points`."""
+def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """The cell of each of `rows` in words: the axes that vary in `points`."""
     axes = [name for name in points if name.startswith("axis.")]
     varying = [name for name in axes if points[name].map(value_text).nunique() > 1]
-    return ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
+    return [
+        ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
+        for _, row in rows.iterrows()
+    ]
 
 
 def metric_table(trial: TrialRecord) -> pd.DataFrame:

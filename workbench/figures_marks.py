@@ -16,6 +16,7 @@ from workbench.figures_text import (
     interval,
     number,
     plural,
+    repeats_words,
     safe,
     short,
     value_text,
@@ -38,6 +39,7 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
     plain = ("trial_id", "run_id", "repeat", "state", "reason", "labels")
     kept = [name for name in plain if name in points]
     rows = points[kept + _axes(points)].copy()
+    rows["repeats"] = points.get("repeats", 1)
     for side, axis in (("x", front.x), ("y", front.y)):
         for part in ("", ".low", ".high", ".n"):
             column = axis.metric + part
@@ -117,15 +119,18 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
 
 
 def _hover_ends(rows: pd.DataFrame) -> list[str]:
-    reasons = [
-        (reason if isinstance(reason, str) else why) if hollow else ""
-        for why, reason, hollow in zip(rows["why"], rows["reason"], rows["hollow"], strict=True)
+    """Why a trial is not valid or which repeats were left out; repeats; the trial."""
+    told = [
+        reason if isinstance(reason, str) else why
+        for why, reason in zip(rows["why"], rows["reason"], strict=True)
     ]
-    cells = zip(rows["state"], reasons, rows["trial_id"], strict=True)
+    states = [f"<b>{safe(state)}</b>: " if state != "ok" else "" for state in rows["state"]]
+    cells = zip(states, told, rows["repeats"], rows["trial_id"], strict=True)
     return [
-        (f"<b>{safe(state)}</b>: {safe(short(str(reason), 90))}<br>" if reason else "")
+        (f"{state}{safe(short(reason, 90))}<br>" if reason else "")
+        + (f"{repeats_words(int(repeats))}<br>" if repeats > 1 else "")
         + f"trial {safe(trial)}"
-        for state, reason, trial in cells
+        for state, reason, repeats, trial in cells
     ]
 
 

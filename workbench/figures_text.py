@@ -97,6 +97,11 @@ def axis_mark(name: str) -> str:
     return AXIS_NAMES[bare][0] if bare in AXIS_NAMES else bare.replace("_", " ") + " "
 
 
+def repeats_words(count: int) -> str:
+    """`mean of 3 repeats`; empty for a single one."""
+    return f"mean of {count} repeats" if count > 1 else ""
+
+
 def plural(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -92,7 +92,7 @@ def _members(points: pd.DataFrame, front: wb.Front, summary: wb.RunSummary) -> s
         (
             markup.Cell(
                 html=markup.anchor(
-                    cell_words(points, row) or row["trial_id"],
+                    words or row["trial_id"],
                     address.link("run", run=summary.run_id, trial=row["trial_id"]),
                 ),
                 kind="free",
@@ -100,7 +100,7 @@ def _members(points: pd.DataFrame, front: wb.Front, summary: wb.RunSummary) -> s
             markup.figure_cell(row[y]),
             markup.figure_cell(row[x]),
         )
-        for _, row in rows.iterrows()
+        for words, (_, row) in zip(cell_words(points, rows), rows.iterrows(), strict=True)
     ]
     heads = ("On the front", wb.METRICS[y].unit, wb.METRICS[x].unit)
     return markup.table(heads, cells)

@@ -83,7 +83,7 @@ def _body(run_id: str, view: View | None) -> None:
     parts.banners(summary)
     if view is None or found is None:
         parts.html(markup.headline(fronts.sentence(every, None, summary)))
-        trial_view.failures(every, summary)
+        trial_view.failures(reader.trials(), summary)
         return
     chosen = address.parameter("trial")
     left, right = st.columns([2.2, 1], gap="medium")
@@ -91,7 +91,7 @@ def _body(run_id: str, view: View | None) -> None:
         _figure(points, found, view, summary)
         hidden = len(every) - len(points)
         if hidden:
-            parts.html(markup.note(f"{plural(hidden, 'trial')} hidden by the filters at the left."))
+            parts.html(markup.note(f"{plural(hidden, 'point')} hidden by the filters at the left."))
     with right:
         trial_view.drawer(reader, chosen, (view.y, view.x))
     _ranking(points, found, view)
@@ -134,7 +134,7 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     at_least = "at least" if found.x.direction == "max" else "at most"
     parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
     target = st.number_input(
-        f"Only trials with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
+        f"Only points with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
         value=None,
         placeholder="any",
         min_value=0.0,
@@ -152,7 +152,7 @@ def _ranking_note(count: int, total: int, target: float | None) -> str:
     reach = "" if target is None else " that meet the target"
     cut = f", the first {MAX_ROWS} shown" if count > MAX_ROWS else ""
     return markup.note(
-        f"{plural(count, 'valid trial')}{reach} of {total:,}{cut}. Select a row to see its trial."
+        f"{plural(count, 'valid point')}{reach} of {total:,}{cut}. Select a row to see its trial."
     )
 
 

@@ -39,7 +39,7 @@ def _body(run_id: str) -> None:
     parts.html(markup.progress(dict(summary.counts), summary.planned))
     trials, plan, environment = st.tabs(["Trials", "Locked plan", "Environment"])
     with trials:
-        _trials(reader.points(), summary)
+        _trials(reader.trials(), summary)
     with plan:
         st.code(json.dumps(reader.run.plan, indent=2, ensure_ascii=False), language="json")
     with environment:
@@ -57,35 +57,48 @@ def _heading(summary: wb.RunSummary, trial_id: str | None) -> str:
     return markup.headline(summary.question or summary.name, [*pieces, started, front])
 
 
-def _trials(points: pd.DataFrame, summary: wb.RunSummary) -> None:
-    if points.empty:
+def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
+    if trials.empty:
         parts.html(markup.note("No trial is stored yet."))
         return
-    shown = [name for name in SHOWN if name in points]
+    shown = [name for name in SHOWN if name in trials]
     heads = ["State", "Trial"]
     heads += [f"{wb.METRICS[name].label} ({wb.METRICS[name].unit})" for name in shown]
+    first = trials.head(MAX_TRIALS)
+    names = _names(trials, first)
     rows = [
-        _trial_row(points, row, shown, summary) for _, row in points.head(MAX_TRIALS).iterrows()
+        _trial_row(row, name, shown, summary)
+        for name, (_, row) in zip(names, first.iterrows(), strict=True)
     ]
-    if points["reason"].notna().any():
+    if trials["reason"].notna().any():
         heads.append("Reason")
     else:
         rows = [row[:-1] for row in rows]
     parts.html(markup.table(heads, rows))
-    if len(points) > MAX_TRIALS:
-        parts.html(markup.note(f"The first {MAX_TRIALS} of {len(points):,} trials."))
+    if len(trials) > MAX_TRIALS:
+        parts.html(markup.note(f"The first {MAX_TRIALS} of {len(trials):,} trials."))
+
+
+def _names(trials: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
+    """What each trial of `rows` is called: its cell, and its repeat where there are several."""
+    names = [
+        words or trial
+        for words, trial in zip(cell_words(trials, rows), rows["trial_id"], strict=True)
+    ]
+    if trials["repeat"].nunique() < 2:
+        return names
+    return [f"{name}, repeat {repeat}" for name, repeat in zip(names, rows["repeat"], strict=True)]
 
 
 def _trial_row(
-    points: pd.DataFrame, row: pd.Series, shown: list[str], summary: wb.RunSummary
+    row: pd.Series, name: str, shown: list[str], summary: wb.RunSummary
 ) -> tuple[markup.Cell, ...]:
     target = address.link("run", run=summary.run_id, trial=row["trial_id"])
-    words = cell_words(points, row) or row["trial_id"]
-    numbers = [_number_cell(row, name) for name in shown]
+    numbers = [_number_cell(row, metric) for metric in shown]
     reason = row["reason"] if isinstance(row["reason"], str) else ""
     return (
         markup.Cell(html=markup.pill(str(row["state"]))),
-        markup.Cell(html=markup.anchor(words, target), kind="wide", title=row["trial_id"]),
+        markup.Cell(html=markup.anchor(name, target), kind="wide", title=row["trial_id"]),
         *numbers,
         markup.text(reason, "soft free"),
     )

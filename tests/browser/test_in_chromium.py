@@ -60,7 +60,7 @@ def test_a_click_on_a_point_leads_to_its_trial(visit, demo_store):
 def test_a_copied_address_shows_the_same(visit, demo_store):
     opened = visit(demo_store, "pareto?x=ttft_s_p50&draft_length=5&group=")
     body = opened.page.inner_text("body")
-    assert "12 trials hidden by the filters" in body
+    assert "12 points hidden by the filters" in body
     assert "TTFT p50" in opened.page.text_content(".js-plotly-plot .xtitle")
     assert opened.page.locator(".js-plotly-plot .legend").count() == 0
     assert "group=" in opened.page.url

@@ -35,13 +35,19 @@ def big_store(tmp_path_factory):
     """A store of `MANY` trials, indexed in one transaction: ten thousand fsyncs take minutes."""
     folder = tmp_path_factory.mktemp("big")
     few = [document(trial) for trial in records.sweep_records()]
-    many = [{**few[k % len(few)], "trial_id": f"{k:016x}"} for k in range(MANY)]
+    many = [_numbered(few[k % len(few)], k) for k in range(MANY)]
     with wb.Store(folder).create(records.facts(MANY)) as writer:
         run = writer.run
     for found in many:
         (run.folder / "trials" / found["trial_id"]).mkdir()
     Index(folder).add(run.run_id, many)
     return folder
+
+
+def _numbered(found, number):
+    """The trial as a point of its own: no repeat of another."""
+    point = found["point"] | {"axes": found["point"]["axes"] | {"number": number}}
+    return {**found, "trial_id": f"{number:016x}", "point": point}
 
 
 @pytest.fixture

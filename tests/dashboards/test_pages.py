@@ -92,6 +92,24 @@ def test_unlike_workloads_have_tiles_and_ranks_of_their_own(open_page, tmp_path)
     assert app.dataframe[0].value["Kind"].tolist() == ["name=long"] * 2 + ["name=short"] * 2
 
 
+def test_repeats_are_one_point_on_the_front_and_trials_of_their_own_on_the_run_page(
+    open_page, tmp_path
+):
+    trials = [records.record(batch_size=size, repeat=n) for size in (1, 4) for n in range(3)]
+    run = records.fill_store(tmp_path, trials)
+    assert "mean of 3 repeats" in shown(open_page(tmp_path, "overview"))
+    app = open_page(tmp_path, "pareto", trial=run.points()["trial_id"].iloc[0])
+    assert "2 valid points of 2" in shown(app)
+    assert "The point is the mean of 3 repeats" in shown(app)
+    spec = json.loads(app.get("plotly_chart")[0].proto.spec)
+    assert "means of 3 repeats" in spec["layout"]["title"]["text"].replace("<br>", " ")
+    hovers = [text for trace in spec["data"] for text in trace.get("hovertext", ())]
+    assert all("mean of 3 repeats" in text for text in hovers)
+    assert len(hovers) == 2
+    text = shown(open_page(tmp_path, "run"))
+    assert all(f"1 in flight, repeat {n}" in text for n in range(3))
+
+
 def test_what_was_read_of_a_store_is_not_read_again(open_page, tmp_path):
     run = records.fill_store(tmp_path)
     assert "24 of 24 trials stored" in shown(open_page(tmp_path, "overview"))
@@ -124,7 +142,7 @@ def test_axes_and_filters_of_the_address_are_applied(open_page):
     app = open_page("demo", "pareto", x="ttft_s_p50", draft_length="5")
     assert app.selectbox(key="choose.x").value == "ttft_s_p50"
     assert app.multiselect(key="some.draft_length").value == ["5"]
-    assert "12 trials hidden by the filters" in shown(app)
+    assert "12 points hidden by the filters" in shown(app)
 
 
 def test_a_choice_goes_into_the_address_and_the_default_does_not(open_page):
@@ -192,7 +210,7 @@ def test_ten_thousand_trials_open_on_every_page(open_page, big_store):
     assert "10,000 of 10,000 trials stored" in shown(app)
     app.switch_page("views/pareto.py").run()
     assert not app.exception
-    assert "valid trials of 10,000, the first 200 shown" in shown(app)
+    assert "valid points of 10,000, the first 200 shown" in shown(app)
     app.switch_page("views/run.py").run()
     assert not app.exception
     assert "The first 200 of 10,000 trials." in shown(app)
