@@ -29,7 +29,10 @@ class Feeding(StrEnum):
     AT_ONCE = "at once"
     UNEVEN = "uneven chunks"
     SINGLY = "token by token"
-    DRAFTED = "at once, then drafted"
+    SERVED = "engine"
+    SERVED_CHUNKED = "engine, few rows a step"
+    DRAFTED = "engine with drafts"
+    DRAFTED_CHUNKED = "engine with drafts, few rows a step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,15 +71,6 @@ class GoldenOutputs:
             for name, weight in self.weights.items()
         }
         return self._sequence(self.model(nudged, released_caches=True)).run(self.golden.ids)
-
-    def greedy_drafted(self, model: DeepseekV41Model) -> Tensor:
-        """Greedy continuation in which drafts are proposed and verified."""
-        sequence = self._sequence(model)
-        logits = self._prefill(sequence, Feeding.AT_ONCE)[-1:]
-        tokens = [int(first_argmax(logits))]
-        while len(tokens) < self.golden.lengths.greedy_tokens:
-            tokens += _verified(sequence, tokens[-1], model.facts.draft_block)
-        return torch.tensor(tokens[: self.golden.lengths.greedy_tokens])
 
     def _whole(self, model: DeepseekV41Model, feeding: Feeding) -> dict[str, Tensor]:
         sequence, captures = self._sequence(model), []
@@ -134,10 +128,9 @@ class GoldenOutputs:
             start += size
 
     def _sequence(self, model: DeepseekV41Model, *, decoder_start: int = 0) -> SingleSequence:
-        drafted = self.golden.lengths.greedy_tokens + 2 * model.facts.draft_block
         return SingleSequence(
             model,
-            capacity=len(self.golden.ids) + drafted,
+            capacity=len(self.golden.ids) + self.golden.lengths.greedy_tokens,
             dtype=torch.float32,
             device=self.device,
             decoder_start=decoder_start,
@@ -148,15 +141,3 @@ def _noise(weight: Tensor, source: torch.Generator) -> Tensor:
     """Uniform float64 in -1..1, drawn on the CPU so that every device nudges alike."""
     draw = torch.rand(weight.shape, generator=source, dtype=torch.float64)
     return (2 * draw - 1).to(weight.device)
-
-
-def _verified(sequence: SingleSequence, anchor: int, draft_length: int) -> list[int]:
-    """Run the anchor with its drafts; the tokens that greedy decoding accepts, and one more."""
-    drafts = sequence.draft(anchor, draft_length).token_ids[0].tolist()
-    start = len(sequence.tokens)
-    chosen = first_argmax(sequence.run([anchor, *drafts])).tolist()
-    accepted = 0
-    while accepted < len(drafts) and drafts[accepted] == chosen[accepted]:
-        accepted += 1
-    sequence.rewind(start + 1 + accepted)
-    return chosen[: accepted + 1]

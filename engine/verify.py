@@ -1,11 +1,14 @@
 """Does the engine compute what a checkpoint says it should?
 
-Exact caches (`fp32.*`) are judged with the prompt prefilled at once, in uneven chunks and token by
-token. Caches rounded to the released formats (`qdq.*`) are run at once and reported: where two
-scores nearly tie, one flipped rounding changes a selection and with it whole rows, whatever the
+Exact caches (`fp32.*`) are judged twice: the model by itself, with the prompt prefilled at once,
+in uneven chunks and token by token; and served by the engine beside other requests, with and
+without drafts, in one and in many chunks (logits are compared as log-probabilities there).
+
+Caches rounded to the released formats (`qdq.*`) are run at once and reported: where two scores
+nearly tie, one flipped rounding changes a selection and with it whole rows, whatever the
 implementation. `qdq.logits` is judged only on a checkpoint that is steady: one whose logits stay
 in place when the weights are nudged by one float32 rounding, less than what summing in another
-order does.
+order does. Every row says why it is judged or only reported.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from torch import Tensor
 
 from engine.golden import Golden
 from engine.golden_outputs import Feeding, GoldenOutputs
+from engine.golden_serving import feedings, served_keys
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.weights import load_weights
 from engine.tokenizer import engram_token_map
@@ -46,6 +50,7 @@ class KeyResult:
     difference: float
     tolerance: float
     judged: bool
+    why: str  # it is judged, or only reported
     passed: bool
     share_within: float | None = None
 
@@ -86,27 +91,40 @@ def verify(model_dir: Path, *, device: torch.device | str = "cpu") -> VerifyRepo
     exact = outputs.model(weights, released_caches=False)
     rows: list[KeyResult] = []
     for feeding in (Feeding.AT_ONCE, Feeding.UNEVEN, Feeding.SINGLY):
-        rows += _compare(golden, "fp32", feeding, outputs.all_keys(exact, feeding))
-    if exact.facts.draft_block:
-        drafted = {"greedy.ids": outputs.greedy_drafted(exact)}
-        rows += _compare(golden, "fp32", Feeding.DRAFTED, drafted)
+        rows += _compare(golden, feeding, outputs.all_keys(exact, feeding))
+    for feeding in feedings(exact.facts):
+        rows += _compare_served(golden, feeding, served_keys(exact, golden, feeding, device))
     rounded = outputs.all_keys(outputs.model(weights, released_caches=True), Feeding.AT_ONCE)
     kept = [_share_within(outputs.nudged_logits(i), rounded["logits"]) for i in range(NUDGES)]
-    steady = sum(kept) / NUDGES >= STEADY_SHARE
-    rows += _compare_rounded(golden, rounded, judge_logits=steady)
+    rows += _compare_rounded(golden, rounded, steady_share=sum(kept) / NUDGES)
     return VerifyReport(model_dir=str(model_dir), rows=tuple(rows))
 
 
-def _compare(
-    golden: Golden, prefix: str, feeding: Feeding, outputs: dict[str, Tensor]
-) -> list[KeyResult]:
+def _compare(golden: Golden, feeding: Feeding, outputs: dict[str, Tensor]) -> list[KeyResult]:
     return [
-        _judged(f"{prefix}.{key}", feeding, value.cpu(), golden) for key, value in outputs.items()
+        _judged(
+            f"fp32.{name}",
+            feeding,
+            value.cpu(),
+            golden.expected(f"fp32.{name}", tuple(value.shape)),
+        )
+        for name, value in outputs.items()
     ]
 
 
-def _judged(key: str, feeding: Feeding, value: Tensor, golden: Golden) -> KeyResult:
-    expected = golden.expected(key, tuple(value.shape))
+def _compare_served(
+    golden: Golden, feeding: Feeding, outputs: dict[str, Tensor]
+) -> list[KeyResult]:
+    rows = []
+    for name, value in outputs.items():
+        key = f"fp32.{name}"
+        expected = golden.expected(key, tuple(value.shape))
+        is_ids = name.endswith(".ids")
+        rows.append(_judged(key, feeding, value, expected if is_ids else expected.log_softmax(-1)))
+    return rows
+
+
+def _judged(key: str, feeding: Feeding, value: Tensor, expected: Tensor) -> KeyResult:
     difference = _difference(value, expected)
     tolerance = _tolerance(key, expected)
     return KeyResult(
@@ -115,6 +133,7 @@ def _judged(key: str, feeding: Feeding, value: Tensor, golden: Golden) -> KeyRes
         difference=difference,
         tolerance=tolerance,
         judged=True,
+        why="exact caches are judged",
         passed=difference <= tolerance,
     )
 
@@ -128,8 +147,13 @@ def _tolerance(key: str, expected: Tensor) -> float:
 
 
 def _compare_rounded(
-    golden: Golden, outputs: dict[str, Tensor], *, judge_logits: bool
+    golden: Golden, outputs: dict[str, Tensor], *, steady_share: float
 ) -> list[KeyResult]:
+    is_steady = steady_share >= STEADY_SHARE
+    nudged = (
+        f"nudged weights leave {steady_share:.1%} of positions in place, "
+        f"{STEADY_SHARE:.0%} are asked for"
+    )
     rows = []
     for name, value in outputs.items():
         key, found = f"qdq.{name}", value.cpu()
@@ -143,7 +167,8 @@ def _compare_rounded(
                 feeding=Feeding.AT_ONCE,
                 difference=difference,
                 tolerance=0.0 if is_ids else QDQ_TOLERANCE,
-                judged=judge_logits and name == "logits",
+                judged=is_steady and name == "logits",
+                why=nudged if name == "logits" else "one rounding may flip a selection",
                 passed=difference == 0 if share is None else share >= QDQ_SHARE,
                 share_within=share,
             )

@@ -52,10 +52,6 @@ class SingleSequence:
         self.tokens.extend(token_ids)
         return self._model.forward(self._batch(start), self._caches, capture).logits
 
-    def rewind(self, length: int) -> None:
-        """Forget the tokens from `length` on; at most the draft block and one more."""
-        del self.tokens[length:]
-
     def draft(self, anchor: int, length: int) -> DraftOutput:
         """Guess what follows `anchor`, the token after the cached ones."""
         batch = DraftBatch(

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,16 @@ from safetensors.torch import load_file, save_file
 
 from engine.errors import CheckpointError
 from engine.golden import Golden
-from engine.golden_outputs import Feeding
-from engine.verify import verify
+from engine.golden_outputs import Feeding, GoldenOutputs
+from engine.golden_serving import served_keys
+from engine.models.deepseek_v41.config import DeepseekV41Config
+from engine.models.deepseek_v41.weights import load_weights
+from engine.step_tensors import StepBuilder
+from engine.tokenizer import engram_token_map
+from engine.verify import _compare_served, verify
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
+SERVED = (Feeding.SERVED, Feeding.SERVED_CHUNKED, Feeding.DRAFTED, Feeding.DRAFTED_CHUNKED)
 WHOLE = (Feeding.AT_ONCE, Feeding.UNEVEN, Feeding.SINGLY)
 
 
@@ -53,15 +60,17 @@ def test_every_golden_key_is_compared_however_the_tokens_are_fed(reports, name):
         found = {r.key for r in rows if r.feeding == feeding and r.key.startswith("fp32.")}
         assert found == exact
     assert {r.key for r in rows if r.key.startswith("qdq.")} == rounded
-    drafted = [r for r in rows if r.feeding == Feeding.DRAFTED]
-    assert [(r.key, r.difference) for r in drafted] == [("fp32.greedy.ids", 0)]
+    for feeding in SERVED:
+        found = {r.key for r in rows if r.feeding == feeding}
+        assert found == {"fp32.greedy.ids", "fp32.logits", "fp32.replay.decode_logits"}
+    assert {r.feeding for r in rows} == {*WHOLE, *SERVED}
     assert all(r.judged for r in rows if r.key.startswith("fp32."))
 
 
 def test_logits_are_within_the_published_tolerance(reports):
     for report in reports.values():
         logits = [r for r in report.rows if r.key == "fp32.logits"]
-        assert [r.tolerance for r in logits] == [5e-4] * 3
+        assert [r.tolerance for r in logits] == [5e-4] * len(WHOLE + SERVED)
         assert max(r.difference for r in logits) <= 5e-4
 
 
@@ -74,6 +83,52 @@ def test_rounded_logits_are_judged_only_on_the_steady_checkpoint(reports):
     (row,) = [r for r in reports["v41-c"].rows if r.key == "qdq.logits"]
     assert row.share_within is not None
     assert row.share_within >= 0.9
+
+
+def test_every_rounded_row_says_why_it_is_judged_or_not(reports):
+    why = {
+        name: {r.key: r.why for r in report.rows if r.key.startswith("qdq.")}
+        for name, report in reports.items()
+    }
+    assert why["v41-c"]["qdq.logits"].startswith("nudged weights leave 100.0% of positions")
+    assert why["v41-a"]["qdq.logits"].endswith("95% are asked for")
+    assert why["v41-c"]["qdq.taps"] == "one rounding may flip a selection"
+
+
+@pytest.fixture(scope="module")
+def served():
+    """The engine's share of `verify` on v41-c: key -> whether it is what the golden says."""
+    torch.set_num_threads(1)
+    golden, config = Golden.load(GOLDEN / "v41-c"), DeepseekV41Config.load(GOLDEN / "v41-c")
+    outputs = GoldenOutputs(
+        config=config,
+        golden=golden,
+        weights=load_weights(GOLDEN / "v41-c", config, dtype=torch.float32, device="cpu"),
+        token_map=engram_token_map(GOLDEN / "v41-c", config),
+        device="cpu",
+    )
+    model = outputs.model(outputs.weights, released_caches=False)
+
+    def agreement():
+        found = served_keys(model, golden, Feeding.SERVED_CHUNKED, "cpu")
+        rows = _compare_served(golden, Feeding.SERVED_CHUNKED, found)
+        return {row.key: row.passed for row in rows}
+
+    return agreement
+
+
+@pytest.mark.parametrize("fault", ["positions", "lookback_ids", "slots", "block_table"])
+def test_an_engine_that_builds_its_steps_wrongly_fails(served, monkeypatch, fault):
+    """The model by itself would pass; only what the engine serves differs."""
+    forward = StepBuilder.forward
+
+    def wrong(builder, entries, drafts):
+        step = forward(builder, entries, drafts)
+        spoilt = getattr(step.batch, fault).roll(1, dims=0)
+        return replace(step, batch=replace(step.batch, **{fault: spoilt}))
+
+    monkeypatch.setattr(StepBuilder, "forward", wrong)
+    assert not all(served().values())
 
 
 def test_wrong_values_fail_and_are_named(copy):
