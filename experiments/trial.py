@@ -35,7 +35,7 @@ class Bench:
 def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecord:
     """Measure one point on an open target. TargetError if the engine fails."""
     plan, clock = bench.plan, bench.clock
-    started_utc = clock.utc().isoformat()
+    started_utc = clock.utc().isoformat(timespec="microseconds")
     origin_ns = clock.now_ns()
     generator = LoadGenerator(target, clock, origin_ns)
     target.reset()
@@ -68,7 +68,7 @@ def failed_record(
         repeat=planned.repeat,
         state=state,
         reason=str(error),
-        started_utc=bench.clock.utc().isoformat(),
+        started_utc=bench.clock.utc().isoformat(timespec="microseconds"),
         duration_s=0.0,
         window_s=None,
         labels=labels(bench.plan, planned.facts),

@@ -13,12 +13,11 @@ from typer.core import TyperGroup
 
 from kernels.errors import WorkbenchError
 from workbench import cli_check, cli_run, cli_show
+from workbench.cli_options import EXIT_INTERRUPTED
 from workbench.cli_output import err, say_error
 
 if TYPE_CHECKING:
     from typer import Context
-
-INTERRUPTED = 130
 
 
 class _ExplainedGroup(TyperGroup):
@@ -32,7 +31,7 @@ class _ExplainedGroup(TyperGroup):
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             err.print("interrupted; what was finished is stored")
-            raise typer.Exit(INTERRUPTED) from error
+            raise typer.Exit(EXIT_INTERRUPTED) from error
 
 
 app = typer.Typer(

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated, cast, get_args
 
 import typer
 
+from workbench.cli_options import JsonOption
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
-
-KINDS = ("toy", "small")
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
+from workbench.invocation import DEFAULT_STORE
 
 
 def verify(
@@ -49,26 +48,24 @@ def make_checkpoint(
     json: JsonOption = False,
 ) -> None:
     """Write a random checkpoint in the released form. What it says means nothing."""
-    from typing import Literal
-
+    from engine.make_checkpoint import Kind
     from engine.make_checkpoint import make_checkpoint as make
 
-    if kind not in KINDS:
+    kinds = get_args(Kind)
+    if kind not in kinds:
         raise UsageError(
             f"there is no kind {kind!r}.",
             where="make-checkpoint",
-            remedy=f"Choose among {', '.join(KINDS)}.",
+            remedy=f"Choose among {', '.join(kinds)}.",
         )
-    made = make(cast("Literal['toy', 'small']", kind), seed=seed, directory=directory)
+    made = make(cast("Kind", kind), seed=seed, directory=directory)
     say(f"wrote {made}")
     if json:
         say_json({"directory": str(made)})
 
 
 def doctor(
-    store: Annotated[Path, typer.Option("--store", help="Where results would go.")] = Path(
-        "results"
-    ),
+    store: Annotated[Path, typer.Option("--store", help="Where results would go.")] = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Say what this machine has, what is missing, and what each of it means."""

@@ -53,11 +53,11 @@ def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]
 def show_front(points: pd.DataFrame, front: Front) -> None:
     """The front's points by x, how many points did not compete, and every label."""
     from experiments.metric_specs import METRICS
-    from workbench.report_content import measured
+    from workbench.report_tables import measured
 
     axes = (front.x, front.y)
     named = {axis.metric: METRICS.get(axis.metric) for axis in axes}
-    headers = [f"{spec.label} [{spec.unit}]" if spec else name for name, spec in named.items()]
+    headers = [spec.heading if spec else name for name, spec in named.items()]
     for group, members in front.groups.items():
         rows = points[points["trial_id"].isin(members) & front.on_front]
         rows = rows.sort_values([front.x.metric, "trial_id"])

@@ -10,23 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from workbench.cli_options import (
+    EXIT_GATE,
+    EXIT_INTERRUPTED,
+    EXIT_PARTIAL,
+    JsonOption,
+    StoreOption,
+)
 from workbench.cli_output import out, say, say_json, say_labels, show_front, show_table
 from workbench.errors import UsageError
-from workbench.invocation import command_line
+from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, Store
+from workbench.words import counts_words
 
 if TYPE_CHECKING:
     from experiments.plan import Plan
     from experiments.records import TrialRecord
     from workbench.runs import Job, Outlook
 
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the stored runs.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
 MaxTrials = Annotated[int | None, typer.Option(help="Measure at most this many trials.")]
 TargetOption = Annotated[str | None, typer.Option(hidden=True)]
 TEMPLATE = Path(__file__).parent / "templates" / "plan.yaml"
 DEMO_PLAN = "demo.yaml"
-EXIT_GATE, EXIT_PARTIAL, EXIT_INTERRUPTED = 3, 4, 130
 
 
 def init(
@@ -51,7 +57,7 @@ def init(
 
 def plan(
     file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
     json: JsonOption = False,
 ) -> None:
@@ -66,7 +72,7 @@ def plan(
 
 def run(
     file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and stop.")] = False,
     target: TargetOption = None,
@@ -86,7 +92,7 @@ def run(
 
 def resume(
     run_id: Annotated[str, typer.Argument(help="The run, or the beginning of its id.")],
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     allow_drift: Annotated[
         bool, typer.Option(help="Go on although code or checkpoint changed.")
     ] = False,
@@ -100,7 +106,7 @@ def resume(
 
 
 def demo(
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
     json: JsonOption = False,
 ) -> None:
@@ -127,11 +133,10 @@ def demo(
 def _finish_demo(stored: Run, store: Path) -> None:
     from workbench.fronts import pareto
     from workbench.report import report
-    from workbench.report_content import X, Y
 
     points = stored.points()
     if points["valid"].any():
-        show_front(points, pareto(points, X, Y))
+        show_front(points, pareto(points, DEFAULT_X, DEFAULT_Y))
     else:
         say_labels(points)
     paths = report(stored)
@@ -213,8 +218,8 @@ def _exit_code(stored: Run) -> int:
 
 def _counts(stored: Run) -> str:
     summary = stored.summary
-    shown = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
-    return f"{shown or 'nothing'} of {summary.planned} trials, in {stored.folder}"
+    shown = counts_words(summary.counts) or "nothing"
+    return f"{shown} of {summary.planned} trials, in {stored.folder}"
 
 
 def _run_document(stored: Run) -> dict[str, object]:

@@ -8,20 +8,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from workbench.cli_options import JsonOption, StoreOption
 from workbench.cli_output import say, say_error, say_json, say_labels, show_front, show_table
 from workbench.errors import MissingPackageError, UsageError
-from workbench.invocation import command_line
+from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.store import Run, RunSummary, Store
+from workbench.words import counts_words
 
-if TYPE_CHECKING:
-    from workbench.pareto import Axis
-
-StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the stored runs.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
 LAST_PORT = 65_535
 RunArgument = Annotated[
     str | None, typer.Argument(help="The run, or the beginning of its id; the newest if left out.")
@@ -29,7 +27,7 @@ RunArgument = Annotated[
 
 
 def ls(
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     reindex: Annotated[bool, typer.Option(help="Rebuild index.sqlite first.")] = False,
     json: JsonOption = False,
 ) -> None:
@@ -52,15 +50,14 @@ def ls(
 
 def status(
     run_id: RunArgument = None,
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Say how far a run is."""
     run = _chosen(Store(store), run_id)
     summary = run.summary
-    counts = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
-    stored = len(run.trial_ids())
-    say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts or 'none'})")
+    counts, stored = counts_words(summary.counts) or "none", len(run.trial_ids())
+    say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts})")
     if summary.state == "interrupted":
         say(f"go on with `{command_line('resume', run.run_id, store=store)}`")
     if json:
@@ -70,11 +67,11 @@ def status(
 def show(
     run_id: RunArgument = None,
     trial: Annotated[str | None, typer.Option(help="One trial, in full.")] = None,
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Show a run's trials, or everything about one trial."""
-    from workbench.report_content import point_table
+    from workbench.report_tables import point_table
 
     run = _chosen(Store(store), run_id)
     if trial is not None:
@@ -117,10 +114,10 @@ def _show_trial(run: Run, trial: str, *, json: bool) -> None:
 
 def pareto(
     run_id: RunArgument = None,
-    x: Annotated[str, typer.Option(help="metric:max or metric:min")] = "tok_s_user:max",
-    y: Annotated[str, typer.Option(help="metric:max or metric:min")] = "output_tok_s_device:max",
+    x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
+    y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
     by: Annotated[str | None, typer.Option(help="A column, such as axis.draft_length.")] = None,
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Print the configurations that nothing else beats."""
@@ -139,7 +136,7 @@ def report(
     run_id: RunArgument = None,
     out: Annotated[Path | None, typer.Option(help="Folder to write to.")] = None,
     formats: Annotated[str, typer.Option("--format", help="Of html,md,csv.")] = "html,md,csv",
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Write the report of a run: HTML without network, Markdown, CSV, plan, checksums."""
@@ -154,7 +151,7 @@ def report(
 
 
 def dashboard(
-    store: StoreOption = Path("results"),
+    store: StoreOption = DEFAULT_STORE,
     port: Annotated[int | None, typer.Option(help="A free one is chosen if left out.")] = None,
     address: Annotated[str, typer.Option(help="Where it listens.")] = "127.0.0.1",
 ) -> None:
@@ -208,8 +205,6 @@ def _chosen(store: Store, run_id: str | None) -> Run:
 
 
 def _axis(option: str, text: str) -> Axis:
-    from workbench.pareto import Axis
-
     metric, _, direction = text.rpartition(":")
     if not metric or direction not in ("max", "min"):
         raise UsageError(

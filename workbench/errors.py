@@ -10,7 +10,6 @@ WorkbenchError
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
     MissingPackageError   an optional package this command needs (exit code 1)
-    GateError             a gate did not pass (exit code 3)
 """
 
 from __future__ import annotations
@@ -58,9 +57,3 @@ class MissingPackageError(BenchError):
     """An optional package that this command needs and does not find."""
 
     exit_code = 1
-
-
-class GateError(BenchError):
-    """A gate did not pass."""
-
-    exit_code = 3

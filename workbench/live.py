@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from workbench.errors import BenchError
-from workbench.invocation import command_line
+from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Run, RunSummary, Store
+from workbench.words import counts_words
 
 RUNNER_LOG = "runner.log"
 POLL_S = 0.5
@@ -93,7 +94,7 @@ class SweepRun(Run):
 
 def sweep(
     plan: str | Path | Mapping[str, object],
-    store: str | Path = "results",
+    store: str | Path = DEFAULT_STORE,
     **overrides: object,
 ) -> SweepRun:
     """Start measuring `plan` (a path or a mapping) in a child process; returns at once.
@@ -123,9 +124,9 @@ def sweep(
 
 def progress_text(summary: RunSummary) -> str:
     """`3 of 8 trials (2 ok, 1 failed), running`."""
-    counts = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
+    counts = counts_words(summary.counts) or "none yet"
     stored = sum(summary.counts.values())
-    return f"{stored} of {summary.planned} trials ({counts or 'none yet'}), {summary.state}"
+    return f"{stored} of {summary.planned} trials ({counts}), {summary.state}"
 
 
 def progress_html(summary: RunSummary) -> str:

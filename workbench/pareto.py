@@ -28,6 +28,9 @@ class Axis:
     metric: str
     direction: Direction
 
+    def __str__(self) -> str:
+        return f"{self.metric}:{self.direction}"
+
     def __post_init__(self) -> None:
         if self.direction not in ("max", "min"):
             raise UsageError(
@@ -35,6 +38,11 @@ class Axis:
                 where=self.metric,
                 remedy="Say which way is better, such as max for tokens, min for seconds.",
             )
+
+
+DEFAULT_X = Axis(metric="tok_s_user", direction="max")
+DEFAULT_Y = Axis(metric="output_tok_s_device", direction="max")
+"""The front that is shown unless another is asked for: speed of one user against throughput."""
 
 
 def front_mask(values: Values, directions: Sequence[Direction]) -> Mask:

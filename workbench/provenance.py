@@ -10,17 +10,19 @@ import importlib.metadata
 import platform
 import re
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import psutil
 
 from workbench.files import free_bytes
 from workbench.host_facts import Facts, device_facts, host_facts
+from workbench.torch_facts import torch_build, torch_threads
 
 CODE = Path(__file__).resolve().parents[1]
 MEASURING_CODE = ("kernels", "engine", "experiments")  # what can change a number
-NOT_MEASURING = ("experiments/training",)  # makes checkpoints, which have a fingerprint
+NOT_MEASURING = ("experiments/training/", "engine/checkpoints/")
+"""What makes checkpoints, and those that ship: a checkpoint has a fingerprint of its own."""
 PACKAGES = (
     "inference-workbench", "torch", "triton", "numpy", "safetensors", "tokenizers", "pydantic",
     "pyyaml", "pandas", "pyarrow", "duckdb", "psutil", "nvidia-ml-py", "plotly", "streamlit",
@@ -41,13 +43,15 @@ GIT_TIMEOUT_S = 5.0
 def manifest(
     *,
     settings: Mapping[str, object] | None = None,
+    tokenizers: Sequence[str] = (),
     environ: Mapping[str, str] | None = None,
     folder: Path = Path(),
 ) -> dict[str, object]:
     """The environment of this process, now; takes well under 2 s.
 
-    `settings` are the engine's flags in force; `environ` defaults to the variables this
-    process was started with; `folder` is where results go (its free space is recorded).
+    `settings` are the engine's settings in force, a list for one that varies; `tokenizers` the
+    hashes of the checkpoints' tokenizers; `environ` defaults to the variables this process was
+    started with; `folder` is where results go (its free space is recorded).
     """
     facts = host_facts()
     facts.add("code_version", code_version)
@@ -60,6 +64,9 @@ def manifest(
     facts.add("environment_variables", lambda: recorded_variables(started_with))
     facts.add("container_image", lambda: _image(started_with))
     facts.add("engine_settings", lambda: None if settings is None else masked(settings))
+    facts.add("tokenizer_hashes", lambda: list(tokenizers) or None)
+    facts.add("torch_threads", torch_threads)
+    facts.add("torch_build", torch_build)
     devices = device_facts()
     return {
         **facts.values,
@@ -96,8 +103,8 @@ def package_versions() -> dict[str, str]:
 def code_version(root: Path = CODE) -> str:
     """The version and a hash of the code that measures: equal code, equal version, anywhere.
 
-    Hashes every .py and .json of kernels, engine and experiments, committed or not; not what
-    makes checkpoints.
+    Hashes every .py and .json of kernels, engine and experiments, committed or not, but
+    NOT_MEASURING.
     """
     digest = hashlib.sha256()
     for package in MEASURING_CODE:
@@ -123,6 +130,8 @@ def masked(values: Mapping[str, object]) -> dict[str, object]:
 
 
 def _masked(name: str, value: object) -> object:
+    if isinstance(value, list):
+        return [_masked(name, item) for item in value]
     if not isinstance(value, str):
         return value
     named = SECRET_NAME.search(name.upper()) and not value.lstrip("-").isdigit()

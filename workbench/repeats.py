@@ -38,7 +38,7 @@ def pooled(trials: pd.DataFrame) -> pd.DataFrame:
     ]
     found = pd.DataFrame({name: [row[name] for row in rows] for name in table.columns})
     kinds = {name: kind for name, kind in table.dtypes.items() if not is_object_dtype(kind)}
-    return found.astype(kinds)
+    return found.astype(kinds).copy()  # in one piece
 
 
 def _keys(trials: pd.DataFrame) -> pd.Series:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import UsageError
 from workbench.files import explained, to_json, write_file
-from workbench.report_content import Content, Table, gather
+from workbench.report_content import Content, gather
+from workbench.report_tables import Table
 
 if TYPE_CHECKING:
     from jinja2 import Environment

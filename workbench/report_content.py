@@ -10,49 +10,26 @@ import numpy as np
 
 from experiments.metric_specs import METRICS
 from workbench.errors import WorkbenchError
-from workbench.figures_text import MISSING, interval, number, value_text
+from workbench.figures_text import number, value_text
 from workbench.fronts import Front, comparison_groups, pareto
-from workbench.pareto import Axis
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
+from workbench.report_tables import SHOWN, Row, Table, configuration, point_table, spread_words
+from workbench.words import counts_words
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.figures_facts import Best
     from workbench.store import Run
 
-X = Axis(metric="tok_s_user", direction="max")
-Y = Axis(metric="output_tok_s_device", direction="max")
 HEADLINES = (
-    (Y, "Most output per device"),
-    (X, "Fastest for one user"),
-    (Axis(metric="ttft_s_p50", direction="min"), "Shortest wait for the first token"),
+    ("output_tok_s_device", "Most output per device"),
+    ("tok_s_user", "Fastest for one user"),
+    ("ttft_s_p50", "Shortest wait for the first token"),
 )
-SHOWN = (
-    "output_tok_s_device", "tok_s_user", "ttft_s_p50", "tpot_s_p50", "e2e_s_p50",
-    "acceptance_length", "energy_j_token",
+HOST_GROUPS = (
+    "packages", "environment_variables", "engine_settings", "torch_build", "torch_threads",
 )  # fmt: skip
-HOST_FIELDS = ("reasons", "packages", "environment_variables", "engine_settings", "devices")
-Row = tuple[str, ...]
-
-
-class Measured(str):
-    """`12.3 (11.9 to 12.8, n=64)`, whose two halves a page may set on two lines."""
-
-    __slots__ = ("aside", "head")
-
-    def __new__(cls, head: str, aside: str = "") -> Measured:
-        """`aside` is the interval and n, or why there is no number; empty for nothing to say."""
-        text = super().__new__(cls, f"{head} ({aside})" if aside else head)
-        text.head, text.aside = head, aside
-        return text
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """Headers and rows of text; `note` says what the rows leave out because it is always so."""
-
-    headers: Row
-    rows: tuple[Row, ...]
-    note: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +60,7 @@ class Content:
 def gather(run: Run) -> Content:
     """The content of the report of `run`, from its stored trials."""
     points, summary = run.points(), run.summary
-    front = pareto(points, X, Y)
+    front = pareto(points, DEFAULT_X, DEFAULT_Y)
     figure, script, note = _figure(points, front, f"{summary.model} on {summary.accelerator}")
     return Content(
         run_id=run.run_id,
@@ -113,7 +90,7 @@ def _front_table(points: pd.DataFrame, front: Front) -> Table:
     rows = points.assign(group=[name or "" for name in front.group_of])[front.on_front]
     if rows.empty:
         return point_table(rows)
-    return point_table(rows.sort_values(["group", X.metric, "trial_id"]))
+    return point_table(rows.sort_values(["group", front.x.metric, "trial_id"]))
 
 
 def verdicts(points: pd.DataFrame) -> Row:
@@ -121,105 +98,26 @@ def verdicts(points: pd.DataFrame) -> Row:
 
     What may not be compared (other models, arithmetic or workloads) has a best of its own.
     """
+    from workbench.figures_facts import best
+
     sound = points[points["valid"].astype(bool)]
     names = np.array(comparison_groups(sound), dtype=object)
     groups = sorted(set(names))
     found = [
-        _verdict(best, axis, words, of=f" of {group}" if len(groups) > 1 else "")
-        for axis, words in HEADLINES
+        _verdict(top, words, of=f" of {group}" if len(groups) > 1 else "")
+        for metric, words in HEADLINES
         for group in groups
-        if (best := best_point(sound[names == group], axis)) is not None
+        if (top := best(sound[names == group], metric)).value is not None
     ]
     return tuple(found) or ("No valid point was measured, so there is no answer yet.",)
 
 
-def _verdict(best: pd.Series, axis: Axis, words: str, *, of: str) -> str:
-    spec = METRICS[axis.metric]
+def _verdict(top: Best, words: str, *, of: str) -> str:
+    spread = spread_words(top.low, top.high, top.n, top.repeats)
     return (
-        f"{words}{of}: {number(best[axis.metric])} {spec.unit} "
-        f"({_spread(best, axis.metric)}; {spec.label}), with {configuration(best)}."
+        f"{words}{of}: {number(top.value)} {top.spec.unit} ({spread}; {top.spec.label}), "
+        f"with {top.where or 'the only configuration'}."
     )
-
-
-def best_point(points: pd.DataFrame, axis: Axis) -> pd.Series | None:
-    """The valid point with the best finite value; None when there is none."""
-    if axis.metric not in points.columns:
-        return None
-    sound = points[points["valid"].astype(bool) & points[axis.metric].notna()]
-    if sound.empty:
-        return None
-    place = sound[axis.metric].idxmax() if axis.direction == "max" else sound[axis.metric].idxmin()
-    return sound.loc[place]
-
-
-def measured(point: pd.Series, metric: str) -> Measured:
-    """`12.3 (11.9 to 12.8, n=64)`; a missing number is a dash with its reason."""
-    value = point.get(metric)
-    if not _present(value):
-        reason = point.get(f"{metric}.reason")
-        return Measured(MISSING, reason if isinstance(reason, str) else "")
-    return Measured(number(value), _spread(point, metric))
-
-
-def _spread(point: pd.Series, metric: str) -> str:
-    """`11.9 to 12.8, n=64`; of several repeats their number, since their spread is not judged."""
-    spread = interval(point.get(f"{metric}.low"), point.get(f"{metric}.high"))
-    repeats = int(point.get("repeats", 1))
-    said = [f"{repeats} repeats"] if repeats > 1 else [spread] if spread else []
-    return ", ".join([*said, f"n={int(point[f'{metric}.n'])}"])
-
-
-def configuration(point: pd.Series) -> str:
-    """The axes of a point in words, those that it has."""
-    axes = [name for name in point.index if str(name).startswith("axis.")]
-    shown = [name for name in axes if _present(point[name])]
-    pairs = [f"{name.removeprefix('axis.')}={value_text(point[name])}" for name in shown]
-    return ", ".join(pairs) or "the only configuration"
-
-
-def _present(value: object) -> bool:
-    return value is not None and value == value
-
-
-def point_table(points: pd.DataFrame) -> Table:
-    """One row a point: axes, workload, state and the metrics shown, with intervals.
-
-    What is the same for every point (one workload, one group, a metric that no point has) goes
-    into the note instead of a column.
-    """
-    axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
-    varying = [name for name in ("group", "workload.name") if _varies(points, name)]
-    shown = [name for name in SHOWN if name in points.columns]
-    metrics = [name for name in shown if points[name].notna().any()]
-    plain = [*axes, *varying]
-    headers = ["trial", *(_plain_header(name) for name in plain), "state"]
-    headers += [f"{METRICS[name].label} [{METRICS[name].unit}]" for name in metrics]
-    rows = [
-        (
-            str(point["trial_id"]),
-            *(value_text(point[name]) if _present(point[name]) else MISSING for name in plain),
-            str(point["state"]),
-            *(measured(point, name) for name in metrics),
-        )
-        for _, point in points.iterrows()
-    ]
-    absent = [_absent(points, name) for name in shown if name not in metrics]
-    return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(absent))
-
-
-def _varies(points: pd.DataFrame, column: str) -> bool:
-    return column in points.columns and points[column].nunique(dropna=False) > 1
-
-
-def _plain_header(column: str) -> str:
-    return column.removeprefix("axis.").removesuffix(".name").replace("_", " ")
-
-
-def _absent(points: pd.DataFrame, metric: str) -> str:
-    reasons = points.get(f"{metric}.reason")
-    said = [] if reasons is None else sorted({r for r in reasons if isinstance(r, str)})
-    why = f": {'; '.join(said)}" if said else ""
-    return f"{METRICS[metric].label} is missing for every point{why}."
 
 
 def _problems(points: pd.DataFrame) -> Table:
@@ -238,7 +136,7 @@ def _definitions(points: pd.DataFrame) -> Table:
 
 def _facts(run: Run) -> tuple[tuple[str, str], ...]:
     summary = run.summary
-    counts = ", ".join(f"{count} {state}" for state, count in summary.counts.items() if count)
+    counts = counts_words(summary.counts)
     return (
         ("model", summary.model),
         ("accelerator", summary.accelerator),
@@ -253,9 +151,9 @@ def _environment(manifest: Mapping[str, object]) -> Table:
     rows = [
         (name, value_text(value))
         for name, value in sorted(manifest.items())
-        if name not in HOST_FIELDS and value is not None
+        if name not in (*HOST_GROUPS, "reasons", "devices") and value is not None
     ]
-    for group in HOST_FIELDS[1:4]:
+    for group in HOST_GROUPS:
         inner = manifest.get(group)
         if isinstance(inner, Mapping):
             rows += [
@@ -311,7 +209,7 @@ def _figure(
     points: pd.DataFrame, front: Front, subtitle: str
 ) -> tuple[str | None, str | None, str]:
     """The front as HTML, plotly's script, and why they are missing."""
-    if X.metric not in points.columns or Y.metric not in points.columns:
+    if front.x.metric not in points.columns or front.y.metric not in points.columns:
         return None, None, "Nothing was measured, so there is no figure."
     try:
         from plotly.offline import get_plotlyjs

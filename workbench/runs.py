@@ -10,20 +10,20 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast, get_args
 
-from experiments.records import TrialId, TrialRecord
+from experiments.records import AxisValue, TrialId, TrialRecord
 from workbench.errors import DiskFullError, DriftError
 from workbench.files import free_bytes
 from workbench.provenance import accelerator_name, code_version, manifest, processor_name
 from workbench.store import Run, RunFacts, RunWriter, Store
 
 if TYPE_CHECKING:
+    from engine.make_checkpoint import Kind
     from experiments.plan import Plan
     from experiments.space import PlannedTrial
 
 TRIAL_BYTES = 60_000  # a generous guess of one stored trial
-MADE = ("toy", "small")  # checkpoints that are made when a plan names them
 CHECKPOINTS = ".checkpoints"
 DRIFTED = "code, checkpoint, torch or accelerator changed during this run"
 
@@ -83,20 +83,24 @@ def with_checkpoint(plan: Plan, store: Store) -> Plan:
 
     A directory of that name in the current folder wins, as for every other model.
     """
-    name = plan.engine.get("model")
-    if plan.target == "simulated" or name not in MADE or Path(str(name)).is_dir():
+    if plan.target == "simulated":
         return plan
-    return plan.with_engine(model=str(random_checkpoint(str(name), store)))
+    from engine.make_checkpoint import Kind
+
+    name = str(plan.engine.get("model"))
+    if name not in get_args(Kind) or Path(name).is_dir():
+        return plan
+    return plan.with_engine(model=str(random_checkpoint(cast("Kind", name), store)))
 
 
-def random_checkpoint(kind: str, store: Store, *, seed: int = 0) -> Path:
+def random_checkpoint(kind: Kind, store: Store, *, seed: int = 0) -> Path:
     """The random checkpoint of that kind and seed, in the store's own cache."""
     directory = store.path.absolute() / CHECKPOINTS / f"{kind}-seed-{seed}"
     if not directory.is_dir():
         from engine.make_checkpoint import make_checkpoint
 
         directory.parent.mkdir(parents=True, exist_ok=True)
-        make_checkpoint("small" if kind == "small" else "toy", seed=seed, directory=directory)
+        make_checkpoint(kind, seed=seed, directory=directory)
     return directory
 
 
@@ -156,7 +160,11 @@ def begin(found: Outlook, store: Store) -> Job:
             remedy="Free some space, or choose another --store.",
         )
     first = found.trials[0]
-    environment = manifest(settings=first.point.engine, folder=store.path)
+    environment = manifest(
+        settings=_distinct([trial.point.engine for trial in found.trials]),
+        tokenizers=sorted({str(trial.facts.tokenizer_hash) for trial in found.trials}),
+        folder=store.path,
+    )
     facts = RunFacts(
         name=found.plan.name,
         question=found.plan.question,
@@ -170,6 +178,17 @@ def begin(found: Outlook, store: Store) -> Job:
         model=Path(str(first.facts.model)).name or "unnamed",
     )
     return Job(outlook=found, writer=store.create(facts), done=frozenset())
+
+
+def _distinct(configurations: list[dict[str, AxisValue]]) -> dict[str, object]:
+    """Engine settings of all configurations of a run: a list where they differ."""
+    found: dict[str, list[AxisValue]] = {}
+    for configuration in configurations:
+        for name, value in configuration.items():
+            values = found.setdefault(name, [])
+            if value not in values:
+                values.append(value)
+    return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
 def resume(store: Store, run_id: str, *, allow_drift: bool = False) -> Job:

@@ -62,6 +62,9 @@ def test_a_run_is_planned_measured_listed_shown_and_reported(here):
     assert last_json(run)["counts"] == {"ok": 4, "invalid": 0, "failed": 0, "skipped": 0}
     planned = {trial["trial_id"] for trial in last_json(plan)["trials"]}
     assert Store("results").run(run_id).trial_ids() == planned
+    settings = Store("results").run(run_id).environment["engine_settings"]
+    assert sorted(settings["draft_length"]) == [0, 5]  # of every configuration
+    assert settings["replay_mode"] == "compact"
 
     assert last_json(workbench("ls", "--json"))[0]["run_id"] == run_id
     assert last_json(workbench("status", "--json"))["state"] == "complete"

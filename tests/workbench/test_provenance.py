@@ -27,6 +27,21 @@ def test_a_machine_without_a_device_still_gives_25_facts_and_a_reason_for_the_re
     assert json.loads(to_json(found))["engine_settings"] == {"draft_length": 5}
 
 
+def test_how_torch_computes_is_recorded_where_it_was_loaded(monkeypatch):
+    import torch
+
+    found = manifest(environ={}, tokenizers=["abc"])
+    assert found["torch_threads"]["intra_op"] == torch.get_num_threads()
+    assert found["torch_build"]["version"] == torch.__version__
+    assert found["torch_build"]["blas"]
+    assert found["tokenizer_hashes"] == ["abc"]
+    monkeypatch.delitem(sys.modules, "torch")
+    without = manifest(environ={})
+    assert without["torch_build"] is None
+    assert "not loaded" in without["reasons"]["torch_build"]
+    assert without["tokenizer_hashes"] is None
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -56,8 +71,9 @@ def test_the_code_version_follows_the_code_that_measures(tmp_path):
     before = code_version(tmp_path)
     (tmp_path / "README.md").write_text("words")
     assert code_version(tmp_path) == before
-    (tmp_path / "experiments/training").mkdir()
-    (tmp_path / "experiments/training/sizes.py").write_text("x = 1")
+    for name in ("experiments/training/sizes.py", "engine/checkpoints/nano/config.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text("1")
     assert code_version(tmp_path) == before
     (tmp_path / "engine/new.py").write_text("x = 1")
     assert code_version(tmp_path) != before

@@ -1,0 +1,114 @@
+"""Tables of points in text: each number with its interval and n, or why there is none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from experiments.metric_specs import METRICS
+from workbench.figures_text import MISSING, interval, number, value_text
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SHOWN = (
+    "output_tok_s_device", "tok_s_user", "ttft_s_p50", "tpot_s_p50", "e2e_s_p50",
+    "acceptance_length", "energy_j_token",
+)  # fmt: skip
+Row = tuple[str, ...]
+
+
+class Measured(str):
+    """`12.3 (11.9 to 12.8, n=64)`, whose two halves a page may set on two lines."""
+
+    __slots__ = ("aside", "head")
+
+    def __new__(cls, head: str, aside: str = "") -> Measured:
+        """`aside` is the interval and n, or why there is no number; empty for nothing to say."""
+        text = super().__new__(cls, f"{head} ({aside})" if aside else head)
+        text.head, text.aside = head, aside
+        return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """Headers and rows of text; `note` says what the rows leave out because it is always so."""
+
+    headers: Row
+    rows: tuple[Row, ...]
+    note: str = ""
+
+
+def point_table(points: pd.DataFrame) -> Table:
+    """One row a point: axes, workload, state and the metrics shown, with intervals.
+
+    What is the same for every point (one workload, one group, a metric that no point has) goes
+    into the note instead of a column.
+    """
+    axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
+    varying = [name for name in ("group", "workload.name") if _varies(points, name)]
+    shown = [name for name in SHOWN if name in points.columns]
+    metrics = [name for name in shown if points[name].notna().any()]
+    plain = [*axes, *varying]
+    headers = ["trial", *(_plain_header(name) for name in plain), "state"]
+    headers += [METRICS[name].heading for name in metrics]
+    rows = [
+        (
+            str(point["trial_id"]),
+            *(value_text(point[name]) if _present(point[name]) else MISSING for name in plain),
+            str(point["state"]),
+            *(measured(point, name) for name in metrics),
+        )
+        for _, point in points.iterrows()
+    ]
+    absent = [_absent(points, name) for name in shown if name not in metrics]
+    return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(absent))
+
+
+def measured(point: pd.Series, metric: str) -> Measured:
+    """`12.3 (11.9 to 12.8, n=64)`; a missing number is a dash with its reason."""
+    value = point.get(metric)
+    if not _present(value):
+        reason = point.get(f"{metric}.reason")
+        return Measured(MISSING, reason if isinstance(reason, str) else "")
+    return Measured(number(value), _spread(point, metric))
+
+
+def _spread(point: pd.Series, metric: str) -> str:
+    """`11.9 to 12.8, n=64`; of several repeats their number, since their spread is not judged."""
+    low, high, n = (point.get(f"{metric}.{part}") for part in ("low", "high", "n"))
+    return spread_words(low, high, int(n), int(point.get("repeats", 1)))
+
+
+def spread_words(low: float | None, high: float | None, n: int, repeats: int) -> str:
+    """`11.9 to 12.8, n=64`, or `3 repeats, n=192`."""
+    spread = interval(low, high)
+    said = [f"{repeats} repeats"] if repeats > 1 else [spread] if spread else []
+    return ", ".join([*said, f"n={n}"])
+
+
+def configuration(point: pd.Series) -> str:
+    """The axes of a point in words, those that it has."""
+    axes = [name for name in point.index if str(name).startswith("axis.")]
+    shown = [name for name in axes if _present(point[name])]
+    pairs = [f"{name.removeprefix('axis.')}={value_text(point[name])}" for name in shown]
+    return ", ".join(pairs) or "the only configuration"
+
+
+def _present(value: object) -> bool:
+    return value is not None and value == value
+
+
+def _varies(points: pd.DataFrame, column: str) -> bool:
+    return column in points.columns and points[column].nunique(dropna=False) > 1
+
+
+def _plain_header(column: str) -> str:
+    return column.removeprefix("axis.").removesuffix(".name").replace("_", " ")
+
+
+def _absent(points: pd.DataFrame, metric: str) -> str:
+    reasons = points.get(f"{metric}.reason")
+    said = [] if reasons is None else sorted({r for r in reasons if isinstance(r, str)})
+    why = f": {'; '.join(said)}" if said else ""
+    return f"{METRICS[metric].label} is missing for every point{why}."
