@@ -43,7 +43,7 @@ test: install browser lint
 	$(TEST_ENV) $(BIN)/pytest -n 2 --dist loadscope -m "not full"
 
 test-full: install browser
-	$(TEST_ENV) WORKBENCH_TEST_FULL=1 $(BIN)/pytest -n 2 --dist loadscope
+	$(TEST_ENV) WORKBENCH_TEST_FULL=1 $(BIN)/pytest -n 2 --dist loadscope --timeout 14400
 
 clean:
 	rm -rf .venv build *.egg-info .pytest_cache .ruff_cache .hypothesis

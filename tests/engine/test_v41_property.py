@@ -1,5 +1,6 @@
 """V4.1 in float64: the same tokens however the engine cuts, mixes and repeats the work."""
 
+import random
 from functools import lru_cache
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.llm import LLM
+from engine.make_checkpoint import make_checkpoint
 from engine.request import Request, SamplingParams
 from tests.fakes.models import VOCAB
 from tests.fakes.small_source import SmallSource
@@ -70,7 +72,7 @@ def alone(source, prompt, params, keep):
     return texts(Engine(config, source=source), [(prompt, params)])[0]
 
 
-@settings(max_examples=12)
+@settings(max_examples=settings().max_examples // 2)
 @given(source=sources, asked=asks, schedule=schedules, beyond=st.integers(6, 14))
 def test_the_same_tokens_whatever_the_batch_drafts_chunks_preemptions_and_truncation_mode(
     source, asked, schedule, beyond
@@ -92,6 +94,26 @@ def test_preemption_in_a_full_cache_changes_no_token():
     assert engine.stats().preemptions > 0
     assert engine.stats().decoder_rows_skipped > 0
     assert found == [alone(source, prompt, params, 12) for prompt, params in asked]
+
+
+@pytest.fixture(scope="module")
+def toy(tmp_path_factory):
+    return make_checkpoint("toy", seed=0, directory=tmp_path_factory.mktemp("made") / "toy")
+
+
+@pytest.mark.full
+@settings(max_examples=max(1, settings().max_examples // 50))
+@given(seed=st.integers(0, 99), lengths=st.lists(st.integers(1, 300), min_size=2, max_size=4))
+def test_a_checkpoint_says_the_same_past_its_window_and_its_selection(toy, seed, lengths):
+    """Prompts longer than the window (32) and the selection (32 rows), from files, quantised."""
+    draw = random.Random(seed)
+    params = SamplingParams(temperature=0.8, max_tokens=40, ignore_eos=True, seq_seed=seed)
+    asked = [(tuple(draw.choices(range(256), k=length)), params) for length in lengths]
+    config = {"model": str(toy), "dtype": "float64", "max_model_len": 400}
+    plain = {"draft_length": 0, "replay_mode": "mask", "max_num_seqs": 1}
+    busy = {"max_num_batched_tokens": draw.randint(8, 64), "cache_tokens": 768}
+    engine = Engine(EngineConfig(**config, **busy))
+    assert texts(engine, asked) == texts(Engine(EngineConfig(**config, **plain)), asked)
 
 
 @pytest.mark.parametrize("draft_length", [0, 5])

@@ -1,5 +1,6 @@
 """The same tokens whatever the chunking, the batch, the drafts and the truncation mode."""
 
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -161,14 +162,39 @@ def test_a_chunk_before_the_kept_rows_returns_no_logits():
     assert logits.shape == (0, VOCAB)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("released_caches", [False, True])
-def test_narrow_dtypes_follow_float64(dtype, released_caches):
-    config = small_config(topk=64, candidate_blocks=64)  # no selection that rounding could flip
+@cache
+def logits_of_eight_models(dtype, released_caches):
+    """Logits of eight seeds, one below the other, with no selection that rounding could flip."""
+    config = small_config(topk=64, candidate_blocks=64)
     ids = [3, 9, 4, 40, 12, 7] * 5
-    exact = at_once(small_model(config), ids)
-    model = small_model(config, dtype=dtype, released_caches=released_caches)
-    logits = at_once(model, ids)
-    assert logits.dtype == torch.float32
-    relative = (logits - exact).norm() / exact.norm()
-    assert relative < (1e-4 if dtype == torch.float32 and not released_caches else 0.4)
+    formats = {"dtype": dtype, "released_caches": released_caches}
+    return torch.cat([at_once(small_model(config, seed=s, **formats), ids) for s in range(8)])
+
+
+# Relative error of a position (median and 90th percentile of 240) and share of equal argmaxes.
+# A little wider than measured, which is on the right: routing flips at a few positions, whose
+# error is then of the order of the logits, so neither the mean nor the maximum says much.
+@pytest.mark.parametrize(
+    ("narrow", "wide", "median", "ninth_decile", "agreement"),
+    [
+        # 8.5e-7, 1.9e-6, 100 %
+        ((torch.float32, False), (torch.float64, False), 2e-6, 5e-6, 1.0),
+        # 6.7e-7, 2.0e-6, 100 %: the packed formats round alike
+        ((torch.float32, True), (torch.float64, True), 2e-6, 1e-5, 1.0),
+        # 0.025, 0.10, 93 %: 2^-9 a rounding, some tens of them in a row
+        ((torch.bfloat16, False), (torch.float64, False), 0.035, 0.15, 0.9),
+        # 0.074, 0.18, 88 %: a bf16 rounding moves a value across a step of fp4
+        ((torch.bfloat16, True), (torch.float64, True), 0.09, 0.25, 0.84),
+        # 0.105, 0.42, 85 %: what fp8 window and fp4 global rows cost by themselves
+        ((torch.float64, True), (torch.float64, False), 0.13, 0.5, 0.82),
+    ],
+)
+def test_narrow_formats_differ_by_what_rounding_explains(
+    narrow, wide, median, ninth_decile, agreement
+):
+    found, exact = logits_of_eight_models(*narrow), logits_of_eight_models(*wide)
+    assert found.dtype == torch.promote_types(narrow[0], torch.float32)
+    error = (found - exact).norm(dim=1) / exact.norm(dim=1)
+    assert error.median() <= median
+    assert error.quantile(0.9) <= ninth_decile
+    assert (found.argmax(1) == exact.argmax(1)).double().mean() >= agreement
