@@ -62,6 +62,8 @@ def test_drafts_give_the_acceptance_that_was_simulated():
     found = measured(record)
     assert found["acceptance_length"] == pytest.approx(3.0)
     assert [found[f"acceptance_p{i}"] for i in range(1, 6)] == [1.0, 1.0, 0.0, 0.0, 0.0]
+    assert [found[f"acceptance_c{i}"] for i in range(1, 6)] == [1.0, 1.0, 0.0, None, None]
+    assert found["acceptance_length_request"] == pytest.approx(3.0)
     assert found["acceptance_rate"] == pytest.approx(0.4)
     assert found["tpot_s_mean"] == pytest.approx(0.01, abs=1e-5)
 
@@ -90,6 +92,15 @@ def test_constant_rate_is_kept_whatever_the_engine_does():
     assert measured(record)["achieved_request_s"] == pytest.approx(200, rel=0.01)
     assert max(r.sent_s - r.intended_s for r in sent) < 1e-3
     assert record.metrics["concurrency_mean"].value > 100
+    assert measured(record)["request_rate_ratio"] == pytest.approx(1.0, abs=0.01)
+
+
+def test_goodput_is_held_against_the_limits_of_the_plan():
+    (record,) = records(simulation={"ttft_s": 0.1}, slo={"ttft_s": 0.05})
+    assert measured(record)["goodput"] == 0.0
+    (record,) = records(simulation={"ttft_s": 0.1}, slo={"ttft_s": 0.15})
+    assert measured(record)["goodput"] == measured(record)["request_s"]
+    assert measured(record)["goodput_fraction"] == 1.0
 
 
 def test_poisson_arrivals_have_the_rate_and_the_spread_of_poisson():
