@@ -18,7 +18,6 @@ from workbench.figures import (
     value_text,
 )
 
-DEFAULT_X, DEFAULT_Y = "tok_s_user", "output_tok_s_device"
 GROUPED_PREFIXES = ("axis.", "workload.", "engine.")
 
 
@@ -101,10 +100,8 @@ def ranking_table(rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ..
         columns = {"Kind": rows["kind"].tolist()} | columns
     columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
     for name in dict.fromkeys(shown):
-        spec = wb.METRICS[name]
         cells = zip(rows[f"{name}.low"], rows[f"{name}.high"], rows["repeats"], strict=True)
-        head = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
-        columns[head] = rows[name].tolist()
+        columns[wb.METRICS[name].heading] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [
             interval(low, high) or repeats_words(int(repeats)) for low, high, repeats in cells
         ]
@@ -125,8 +122,7 @@ def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummar
     stored = sum(summary.counts.values())
     if not stored:
         return "No trial is stored yet"
-    told = ", ".join(f"{count:,} {state}" for state, count in summary.counts.items() if count)
-    return f"No valid trial in {plural(stored, 'trial')}: {told}"
+    return f"No valid trial in {plural(stored, 'trial')}: {wb.counts_words(summary.counts)}"
 
 
 def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:

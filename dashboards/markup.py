@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
+import workbench as wb
 from workbench.figures import MISSING, Best, interval, number, plural, repeats_words
 
 STATE_TONES = {
@@ -134,7 +135,7 @@ def progress(counts: dict[str, int], planned: int) -> str:
         for state, count in counts.items()
         if count
     )
-    told = ", ".join(f"{count:,} {state}" for state, count in counts.items() if count) or "none yet"
+    told = wb.counts_words(counts) or "none yet"
     spoken = f"{sum(counts.values()):,} of {plural(planned, 'trial')} stored: {told}"
     return (
         f'<div class="wb-progress" role="img" aria-label="{escape(spoken)}">{parts}</div>'

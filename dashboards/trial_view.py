@@ -191,11 +191,10 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
         found = metrics.get(name)
         if found is not None:
             spec = wb.METRICS[name]
-            label = f"{spec.label} ({spec.unit})" if spec.unit else spec.label
             span = interval(found.low, found.high) or (found.reason or "")
             rows.append(
                 (
-                    text(label, "soft", spec.definition),
+                    text(spec.heading, "soft", spec.definition),
                     Cell(
                         html=f"{number(found.value)}<small>{markup.plain(span)}</small>",
                         kind="num",

@@ -13,9 +13,10 @@ from experiments.records import TrialRecord
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
 from workbench.live import SweepRun, sweep
-from workbench.pareto import Axis
+from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.report import report
 from workbench.store import Run, RunSummary, RunWriter, Store
+from workbench.words import counts_words
 
 __all__ = [
     "sweep",
@@ -25,6 +26,8 @@ __all__ = [
     "RunSummary",
     "RunWriter",
     "Axis",
+    "DEFAULT_X",
+    "DEFAULT_Y",
     "Front",
     "pareto",
     "comparison_groups",
@@ -32,5 +35,6 @@ __all__ = [
     "METRICS",
     "MetricSpec",
     "TrialRecord",
+    "counts_words",
     "BenchError",
 ]

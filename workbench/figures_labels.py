@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PLOT_WIDTH, PLOT_HEIGHT = 560.0, 340.0  # a cautious guess between a phone and a wide page
+PLOT_WIDTH, PLOT_HEIGHT = 440.0, 300.0  # a cautious guess between a phone and a wide page
+MARK_RADIUS = 6.0
 LETTER_WIDTH, LINE_HEIGHT = 6.2, 14.0
 GAP = 8.0  # from the centre of a mark to the first letter
 
@@ -31,10 +32,10 @@ class Box:
         )
 
     def holds(self, spots: np.ndarray) -> bool:
-        """True where any of `spots` ([n, 2], pixels) lies inside."""
-        x, y = spots[:, 0], spots[:, 1]
-        inside = (x > self.left) & (x < self.right) & (y > self.bottom) & (y < self.top)
-        return bool(inside.any())
+        """True where a mark or line at any of `spots` ([n, 2], pixels) reaches inside."""
+        x, y, reach = spots[:, 0], spots[:, 1], MARK_RADIUS
+        across = (x > self.left - reach) & (x < self.right + reach)
+        return bool((across & (y > self.bottom - reach) & (y < self.top + reach)).any())
 
 
 def free_positions(

@@ -23,6 +23,7 @@ from workbench.figures_text import (
 )
 from workbench.fronts import Front, comparison_groups
 from workbench.pareto import Axis
+from workbench.words import counts_words
 
 ACROSS, UP = {"max": "→", "min": "←"}, {"max": "↑", "min": "↓"}
 MAX_KINDS = 3  # a sentence tells of no more kinds of points
@@ -150,8 +151,7 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
     missing = rows.loc[~rows["drawn"], "state"].value_counts()
     if not missing.empty:
-        states = ", ".join(f"{count:,} {state}" for state, count in missing.items())
-        parts.append(f"not drawn: {states}")
+        parts.append(f"not drawn: {counts_words(missing.to_dict())}")
     parts.append(_label_key(label_axes(drawn[drawn["on_front"]], by)))
     return "; ".join(part for part in parts if part)
 
@@ -208,9 +208,11 @@ def _ends_of(members: pd.DataFrame, drawn: pd.DataFrame, front: Front) -> str:
         return f"One configuration is best on both axes: {both}" + (
             f" with {where}" if where else ""
         )
+    shared = _describe(most_y, [name for name in varying(drawn) if name not in axes])
     return (
         f"{_quantity(y, most_y['y'])} with {_describe(most_y, axes)}; "
         f"{_quantity(x, most_x['x'])} with {_describe(most_x, axes)}"
+        + (f"; both with {shared}" if shared else "")
     )
 
 
@@ -220,12 +222,11 @@ def axis_title(axis: Axis, arrows: Mapping[str, str]) -> str:
     `arrows` is ACROSS or UP.
     """
     spec = spec_of(axis.metric)
-    unit = f" ({safe(spec.unit)})" if spec.unit else ""
     over = f"over {spec.basis}"
     if spec.statistic not in spec.label:
         over = f"{spec.statistic} {over}"
     better = f"better {arrows[axis.direction]}"
-    return f"<b>{safe(spec.label)}{unit}</b> {better}<br>{safe(over)}"
+    return f"<b>{safe(spec.heading)}</b> {better}<br>{safe(over)}"
 
 
 def spec_of(metric: str) -> MetricSpec:

@@ -72,7 +72,7 @@ def pareto(
     groups = _groups(drawn, by)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:
-        _add_group(figure, group, many=len(drawn) > CROWDED_FROM)
+        _add_group(figure, group, many=len(drawn) > CROWDED_FROM, dark=look.dark)
     _add_labels(figure, drawn, front, by, look)
     _add_selected(figure, drawn, look)
     _set_axes(figure, drawn)
@@ -97,11 +97,11 @@ def _groups(drawn: pd.DataFrame, by: str | None) -> list[Group]:
     return groups
 
 
-def _add_group(figure: go.Figure, group: Group, *, many: bool) -> None:
+def _add_group(figure: go.Figure, group: Group, *, many: bool, dark: bool) -> None:
     rows, colour = group.rows, group.colour
     solid = rows[~rows["hollow"]]
     members = solid[solid["on_front"]].sort_values(["x", "y"])
-    faint = {"size": 8, "color": with_alpha(colour, 0.5), "line": {"width": 0}}
+    faint = {"size": 8, "color": with_alpha(colour, 0.7 if dark else 0.5), "line": {"width": 0}}
     hollow = {"size": 9, "symbol": "circle-open", "color": colour, "line": {"width": 1.5}}
     strong = {"size": 11, "color": colour, "line": {"width": 1, "color": "rgba(255,255,255,.7)"}}
     few = len(rows) <= WHISKERS_UP_TO

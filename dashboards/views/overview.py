@@ -40,7 +40,7 @@ def _newest(run_id: str) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     points = reader.points()
-    front = fronts.front(points, fronts.DEFAULT_X, fronts.DEFAULT_Y, None)
+    front = fronts.front(points, wb.DEFAULT_X.metric, wb.DEFAULT_Y.metric, None)
     parts.html(markup.headline(fronts.sentence(points, front, summary), _eyebrow(summary)))
     parts.banners(summary)
     parts.html(_tiles(points, summary))
@@ -133,18 +133,16 @@ def _runs_table(runs: list[wb.RunSummary]) -> str:
             ),
             markup.text(run.question or run.name, "free"),
             markup.text(run.started_utc[:16].replace("T", " "), "soft fixed"),
-            markup.text(_trials(run), title=f"{plural(run.planned, 'trial')} planned"),
+            markup.text(
+                wb.counts_words(run.counts) or "none yet",
+                title=f"{plural(run.planned, 'trial')} planned",
+            ),
             markup.text(run.engine, "soft"),
             markup.text(run.accelerator, "soft"),
         )
         for run in runs
     ]
     return markup.table(HEADS, rows)
-
-
-def _trials(run: wb.RunSummary) -> str:
-    told = [f"{count} {state}" for state, count in run.counts.items() if count]
-    return ", ".join(told) or "none yet"
 
 
 if __name__ == "__main__":

@@ -42,8 +42,8 @@ def _controls(points: pd.DataFrame) -> View | None:
     options = fronts.metrics(points)
     if not options:
         return None
-    x = _default(options, fronts.DEFAULT_X)
-    y = _default(options, fronts.DEFAULT_Y)
+    x = _default(options, wb.DEFAULT_X.metric)
+    y = _default(options, wb.DEFAULT_Y.metric)
     x = address.choose("Across", options, "x", default=x, words=_metric_words)
     y = address.choose("Up", options, "y", default=y, words=_metric_words)
     groups = fronts.groupings(points)
@@ -69,8 +69,7 @@ def _default(options: list[str], wanted: str) -> str:
 
 
 def _metric_words(name: str) -> str:
-    spec = wb.METRICS[name]
-    return f"{spec.label} ({spec.unit})" if spec.unit else spec.label
+    return wb.METRICS[name].heading
 
 
 def _body(run_id: str, view: View | None) -> None:

@@ -63,7 +63,7 @@ def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
         return
     shown = [name for name in SHOWN if name in trials]
     heads = ["State", "Trial"]
-    heads += [f"{wb.METRICS[name].label} ({wb.METRICS[name].unit})" for name in shown]
+    heads += [wb.METRICS[name].heading for name in shown]
     first = trials.head(MAX_TRIALS)
     names = _names(trials, first)
     rows = [
