@@ -4,7 +4,6 @@ from __future__ import annotations
 
 Row = tuple[str, str, str, str, str, str]
 Rows = tuple[Row, ...]
-
 MAX_DRAFT_POSITIONS = 5
 PERCENTILE_RULE = "numpy linear quantile, shown from n >= 2 ceil(1 / (1 - p)) samples"
 
@@ -148,8 +147,7 @@ SPECULATION: Rows = (
             "",
             "max",
             "ratio of steps",
-            f"verify steps that accepted draft token {position} / verify steps that proposed it "
-            "and accepted every one before it",
+            f"steps that accepted draft token {position} / steps that reached and proposed it",
         )
         for position in range(1, MAX_DRAFT_POSITIONS + 1)
     ),
@@ -281,8 +279,7 @@ ENGINE: Rows = (
         "J/tok",
         "min",
         "ratio of window",
-        "growth of the energy counters of all allocated devices over the window, each "
-        "interpolated at the window's edges / output tokens in it",
+        "growth of the allocated devices' energy counters over the window / output tokens in it",
     ),
     (
         "cpu_percent",

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -109,7 +110,11 @@ def sweep(
     if overrides:
         found = load_plan({**found.document(), **overrides})
     chosen = Store(store)
-    run = begin(outlook(found, chosen), chosen).close()
+    looked = outlook(found, chosen)
+    for field, variable in looked.from_environment.items():
+        given = f"{field}={looked.plan.engine[field]} comes from {variable} and is kept in the plan"
+        warnings.warn(given, stacklevel=2)
+    run = begin(looked, chosen).close()
     command = [sys.executable, "-m", "workbench", "resume", run.run_id]
     with (run.folder / RUNNER_LOG).open("wb") as log:
         process = subprocess.Popen(

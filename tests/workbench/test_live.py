@@ -34,6 +34,14 @@ def test_a_wrong_plan_is_told_before_anything_starts(tmp_path):
     assert not (tmp_path / "store").exists()
 
 
+def test_a_setting_from_the_environment_is_told_and_kept(tmp_path, monkeypatch):
+    monkeypatch.setenv("DEEPINFER_USE_NEXTN_DECODE", "3")
+    with pytest.warns(UserWarning, match="draft_length=3 comes from DEEPINFER_USE_NEXTN_DECODE"):
+        run = wb.sweep(PLAN, store=tmp_path, max_trials=1).wait()
+    assert run.plan["engine"] == {"draft_length": 3}
+    assert run.points()["engine.draft_length"].tolist() == [3]
+
+
 def test_a_sweep_that_dies_is_told_with_the_end_of_its_log(tmp_path):
     run = wb.sweep(PLAN, store=tmp_path)
     run._process.kill()

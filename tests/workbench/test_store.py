@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -41,6 +42,16 @@ def test_every_record_is_read_back_as_it_was(tmp_path):
     run = records.fill_store(tmp_path, items)
     assert [run.trial(item.trial_id) for item in items] == items
     assert run.trial_ids() == {item.trial_id for item in items}
+
+
+def test_rows_of_a_run_from_before_a_field_was_added_are_read(tmp_path):
+    item = records.record()
+    run = records.fill_store(tmp_path, [item])
+    path = run.files(item.trial_id)["requests.parquet"]
+    table = pyarrow.parquet.read_table(path)
+    older = table.drop_columns(["emitted_tokens", "reached_by_position"])
+    pyarrow.parquet.write_table(older, path)
+    assert run.trial(item.trial_id) == item
 
 
 def test_the_files_have_every_field_of_the_records():
