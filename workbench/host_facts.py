@@ -72,9 +72,7 @@ def host_facts(root: Path = Path("/")) -> Facts:
         "cpu_caches": lambda: _caches(_cpu0(root) / "cache"),
         "cpu_mitigations": lambda: _mitigations(root),
         "virtual_machine": lambda: "hypervisor" in (_cpu_line(cpu_text, "flags") or "").split(),
-        "numa_nodes": lambda: (
-            len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None
-        ),
+        "numa_nodes": lambda: _numa_nodes(root),
         "huge_pages": lambda: _text(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         "clock_source": lambda: _text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -200,6 +198,10 @@ def _mitigations(root: Path) -> dict[str, str] | None:
     folder = root / "sys/devices/system/cpu/vulnerabilities"
     names = sorted(folder.iterdir()) if folder.is_dir() else []
     return {path.name: _text(path) or "" for path in names} or None
+
+
+def _numa_nodes(root: Path) -> int | None:
+    return len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None
 
 
 def _quota(root: Path) -> float | None:
