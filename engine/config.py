@@ -118,7 +118,9 @@ class EngineConfig:
     num_threads: int | None = field(
         default=None,
         metadata=_says(
-            "CPU threads of all replicas together; None is torch's own number.", least=1
+            "CPU threads of all replicas together; None is one a replica for a narrow model "
+            "(hidden size below 1,024), else torch's own number.",
+            least=1,
         ),
     )
 

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import count
 from typing import TYPE_CHECKING
 
-from engine.accelerator.cpu import set_threads
+from engine.accelerator.cpu import default_threads, set_threads
+from engine.checkpoint_directory import resolve_model_dir
 from engine.config import configure
 from engine.core import Engine
 from engine.errors import RequestError
+from engine.models.registry import CheckpointSource
 from engine.replicas import ReplicaGroup
 from engine.request import FinishReason, Request, RequestId, SamplingParams
+from engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -99,6 +103,11 @@ class LLM:
         finally:
             self._abandon([key for key, g in gathered.items() if not g.is_finished])
         return [g.completion() for g in gathered.values()]
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The checkpoint's tokenizer.json, or its bytes where it has none; read once."""
+        return Tokenizer.load(resolve_model_dir(self.config.model))
 
     def stats(self) -> EngineStats:
         """Counters since the start, of all replicas together."""
@@ -189,7 +198,14 @@ def _rules(sampling: object) -> list[SamplingParams]:
 
 
 def open_serving(config: EngineConfig, source: ModelSource | None = None) -> Serving:
-    """Start what a configuration asks for: an engine here, or a group of replica processes."""
+    """Start what a configuration asks for: an engine here, or a group of replica processes.
+
+    On a CPU an engine sets the number of torch's threads in this process (`num_threads`).
+    """
+    source = source or CheckpointSource()
+    if config.num_threads is None:
+        threads = default_threads(source.facts(config).hidden_size, config.data_parallel_size)
+        config = replace(config, num_threads=threads)
     if config.data_parallel_size > 1:
         return ReplicaGroup(config, source=source)
     if config.num_threads is not None:

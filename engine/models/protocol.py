@@ -22,6 +22,7 @@ class ModelFacts:
     draft_block: int  # most drafts a step can propose; 0 = no drafter
     ngram: int  # lookback_ids has ngram - 1 columns; 1 = none
     can_truncate: bool  # has a decoder half that may skip the head of a prompt
+    hidden_size: int | None = None  # None: the model does not say
 
 
 class Model(Protocol):

@@ -20,4 +20,5 @@ def facts_of(config: DeepseekV41Config) -> ModelFacts:
         draft_block=config.dspark_block_size if config.num_nextn_predict_layers else 0,
         ngram=config.engram_max_ngram_size,
         can_truncate=config.kv_source_layer_ids[-1] <= config.decoder_layer,
+        hidden_size=config.hidden_size,
     )
