@@ -132,7 +132,7 @@ def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
     repeats = int(points["repeats"].max())
     told = "within-run only (one repeat)" if repeats == 1 else f"means of {repeats} repeats"
     parts_ = [", ".join(workloads[:3]), summary.model, summary.accelerator, told]
-    return " · ".join(part for part in parts_ if part)
+    return ", ".join(part for part in parts_ if part)
 
 
 def show_small(points: pd.DataFrame, found: wb.Front, summary: wb.RunSummary) -> None:

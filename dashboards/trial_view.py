@@ -228,7 +228,7 @@ def _requests(reader: reading.Reader, trial: wb.TrialRecord) -> None:
         parts.html(markup.note("No request was sent."))
         return
     look = Look(
-        subtitle=" · ".join(filter(None, [", ".join(trial.labels), _cell_words(trial.point.axes)])),
+        subtitle=", ".join(filter(None, [*trial.labels, _cell_words(trial.point.axes)])),
         dark=parts.is_dark(),
         height=260 if len(rows) <= 40 else 360,
     )

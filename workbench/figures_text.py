@@ -71,8 +71,14 @@ def safe(text: object) -> str:
 
 
 def wrap(text: str, width: int) -> str:
-    """Escaped `text` broken into lines of at most `width` characters, in plotly's mark-up."""
-    return "<br>".join(safe(line) for line in textwrap.wrap(text, width))
+    """Escaped `text` in lines of at most `width` characters and even length, as plotly breaks."""
+    lines = textwrap.wrap(text, width)
+    for narrower in range(width - 1, 0, -1):
+        even = textwrap.wrap(text, narrower)
+        if len(even) > len(lines):
+            break
+        lines = even
+    return "<br>".join(safe(line) for line in lines)
 
 
 def axis_words(name: str) -> str:

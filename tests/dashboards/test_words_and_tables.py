@@ -6,6 +6,7 @@ import pytest
 
 from tests.fakes import records
 from workbench import figures
+from workbench.figures_text import wrap
 from workbench.points import points_table
 from workbench.trial_files import document
 
@@ -17,6 +18,13 @@ def points():
 
 def test_values_are_in_the_order_of_their_numbers_and_words_come_last():
     assert figures.in_order(["auto", "16", "-1", "2", "0.5"]) == ["-1", "0.5", "2", "16", "auto"]
+
+
+def test_no_word_is_left_alone_on_the_last_line_of_a_title():
+    lines = wrap("one two three four five six seven eight nine ten", 44).split("<br>")
+    assert lines == ["one two three four five", "six seven eight nine ten"]
+    assert wrap("", 46) == ""
+    assert wrap("short", 46) == "short"
 
 
 @pytest.mark.parametrize(
