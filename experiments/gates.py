@@ -17,6 +17,7 @@ class Conditions:
     """What the gates of one trial are held against."""
 
     limits: GateLimits
+    needed_requests: int  # completed ones that a point rests on at least
     batch_size: int | None  # None: open loop
     shares_prefixes: bool  # the workload repeats prefixes on purpose
 
@@ -29,7 +30,7 @@ def evaluate(
     gates = (
         _accounting(measurement),
         _at_most("error_rate", metrics["error_rate"], limits.error_rate, "requests failed"),
-        _enough(metrics, conditions.batch_size),
+        _enough(metrics, conditions.needed_requests),
         _output_length(measurement, limits.output_length_mismatch),
         None
         if conditions.shares_prefixes
@@ -71,9 +72,7 @@ def _at_most(name: str, metric: MetricValue, limit: float | None, what: str) -> 
         return None
     value = metric.value
     if value is None:
-        return Gate(
-            name=name, passed=True, value=None, limit=limit, message=f"not judged: {metric.reason}"
-        )
+        return _not_judged(name, None, limit, str(metric.reason))
     return Gate(
         name=name,
         passed=value <= limit,
@@ -83,15 +82,27 @@ def _at_most(name: str, metric: MetricValue, limit: float | None, what: str) -> 
     )
 
 
-def _enough(metrics: dict[str, MetricValue], batch_size: int | None) -> Gate:
+def _not_judged(name: str, value: float | None, limit: float, reason: str) -> Gate:
+    return Gate(
+        name=name,
+        passed=True,
+        judged=False,
+        value=value,
+        limit=limit,
+        message=f"not judged: {reason}",
+    )
+
+
+def _enough(metrics: dict[str, MetricValue], needed: int) -> Gate:
     completed = metrics["completed_requests"].value or 0.0
-    needed = float(batch_size or 1)
+    few = completed < needed
+    remedy = "; raise protocol.limit_s, measured_s or max_requests" if few else ""
     return Gate(
         name="enough_requests",
-        passed=completed >= needed,
+        passed=not few,
         value=completed,
-        limit=needed,
-        message=f"{completed:.0f} requests completed, {needed:.0f} needed (one a slot)",
+        limit=float(needed),
+        message=f"{completed:.0f} requests completed, {needed} needed{remedy}",
     )
 
 
@@ -117,8 +128,8 @@ def _littles_law(metrics: dict[str, MetricValue], conditions: Conditions) -> Gat
     needed = LITTLE_NEEDS_TURNS * (conditions.batch_size or 1)
     completed = metrics["completed_requests"].value or 0.0
     if ratio is None or completed < needed:
-        message = f"not judged: {completed:.0f} requests completed, {needed} needed"
-        return Gate(name="littles_law", passed=True, value=ratio, limit=tolerance, message=message)
+        few = f"{completed:.0f} requests completed, {needed} needed"
+        return _not_judged("littles_law", ratio, tolerance, few)
     limit = tolerance + (metrics["concurrency_mean"].value or 0.0) / completed
     return Gate(
         name="littles_law",

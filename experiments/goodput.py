@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.measurement import Measurement, e2e_s, succeeded, tpot_s, ttft_s
-from experiments.metric_values import missing, ratio
+from experiments.metric_values import NO_END_INSIDE, missing, ratio
 from experiments.plan import Slo
 from experiments.records import MetricValue, RequestRecord
 
@@ -17,8 +17,11 @@ def goodput(m: Measurement, slo: Slo | None) -> dict[str, MetricValue]:
     good = [r for r in m.issued if meets(r, slo)]
     inside = sum(m.inside(r.chunks[-1].time_s) for r in good)
     count = len(m.issued)
+    unseen = bool(m.succeeded) and not any(m.inside(r.chunks[-1].time_s) for r in m.succeeded)
     return {
-        "goodput": ratio(inside, m.window_length_s, count, "the window is empty"),
+        "goodput": missing(NO_END_INSIDE, count)
+        if unseen
+        else ratio(inside, m.window_length_s, count, "the window is empty"),
         "goodput_fraction": ratio(len(good), count, count, "nothing was sent"),
     }
 

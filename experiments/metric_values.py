@@ -7,6 +7,7 @@ import math
 from experiments.records import MetricValue
 
 NO_SUCCESS = "no request succeeded"
+NO_END_INSIDE = "every request that succeeded ended outside the window"
 
 
 def missing(reason: str, n: int = 0) -> MetricValue:

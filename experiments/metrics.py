@@ -30,7 +30,7 @@ from experiments.metric_specs import (
     Direction,
     MetricSpec,
 )
-from experiments.metric_values import NO_SUCCESS, finite, missing, ratio
+from experiments.metric_values import NO_END_INSIDE, NO_SUCCESS, finite, missing, ratio
 from experiments.plan import Slo
 from experiments.records import MetricValue, RequestRecord
 from experiments.speculation import speculation
@@ -38,6 +38,7 @@ from experiments.speculation import speculation
 __all__ = ["METRICS", "Direction", "MetricSpec", "measure", "needed_samples"]
 
 
+NO_TOKEN_INSIDE = "no token came inside the window"
 BETWEEN_TOKENS = ("tpot_s", "tpot_compat_s", "itl_s", "icl_s")
 
 
@@ -69,12 +70,16 @@ def _rates(m: Measurement) -> dict[str, MetricValue]:
     def rate(count: float) -> MetricValue:
         return ratio(count, window, len(ok), "the window is empty") if ok else missing(NO_SUCCESS)
 
-    output_rate = rate(output)
+    def seen(count: float, reason: str) -> MetricValue:
+        """A rate, unless requests succeeded and nothing of them fell into the window."""
+        return rate(count) if count or not ok else missing(reason, len(ok))
+
+    output_rate = seen(output, NO_TOKEN_INSIDE)
     return {
         "output_tok_s": output_rate,
         "output_tok_s_device": _per_device(output_rate, m.devices),
-        "total_tok_s": rate(output + prompt),
-        "request_s": rate(ended),
+        "total_tok_s": seen(output + prompt, NO_TOKEN_INSIDE),
+        "request_s": seen(ended, NO_END_INSIDE),
         "achieved_request_s": ratio(sent, window, len(m.issued), "the window is empty"),
         "request_rate_ratio": _kept_schedule(sent, m),
         **_interactivity(ok),

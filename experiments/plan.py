@@ -14,6 +14,9 @@ from experiments.errors import PlanError
 from experiments.records import AxisValue
 from experiments.workload_specs import WorkloadSpec, resolved_source
 
+MEDIAN_NEEDS = 4
+"""Requests below which not even a median is shown."""
+
 
 class Protocol(Border):
     """How long and how often a point is measured. Seconds; counts are per slot in flight.
@@ -40,6 +43,11 @@ class Protocol(Border):
     def indicative(self) -> bool:
         """True when the trial is too short for its numbers to be quoted."""
         return self.name == "quick" or self.measured_s < 60 or self.measured_per_slot < 10
+
+    def needed_requests(self, batch_size: int | None) -> int:
+        """Completed requests below which a trial is invalid; `batch_size` None: open loop."""
+        floor = MEDIAN_NEEDS if self.name == "quick" else self.measured_requests
+        return max(batch_size or 1, floor)
 
 
 PROTOCOLS = {

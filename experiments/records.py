@@ -75,13 +75,18 @@ class MetricValue:
 
 @dataclass(frozen=True, kw_only=True)
 class Gate:
-    """One condition that a valid trial meets."""
+    """One condition that a valid trial meets.
+
+    Where the trial holds too little to say, `judged` is False: it neither failed nor passed,
+    and `passed` is True only so that the trial is not refused for it.
+    """
 
     name: str
     passed: bool
     value: float | None
     limit: float | None
     message: str
+    judged: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,6 +141,7 @@ def _record(
     )
     conditions = Conditions(
         limits=plan.gates,
+        needed_requests=plan.protocol.needed_requests(planned.batch_size),
         batch_size=planned.batch_size,
         shares_prefixes=bool(planned.point.workload.get("shared_prefixes")),
     )
@@ -180,4 +181,5 @@ def _why_none_succeeded(measurement: Measurement) -> str:
         said.append(f"{given_up} did not end within the drain time and were cancelled")
     if not said:
         said = ["the engine named no error"]
-    return f"none of {count} requests succeeded; {'; '.join(said)}"
+    remedy = "; raise protocol.drain_s, or engine.num_threads where cores idle" if given_up else ""
+    return f"none of {count} requests succeeded; {'; '.join(said)}{remedy}"

@@ -1,13 +1,18 @@
+import pytest
+
 from experiments.gates import Conditions, evaluate, first_failure
 from experiments.metrics import measure
-from experiments.plan import GateLimits
+from experiments.plan import PROTOCOLS, GateLimits
 from tests.experiments.records import failed, measurement, request
 
 
-def gates(requests, *, batch_size=1, shares_prefixes=False, limits=None, **fields):
+def gates(requests, *, batch_size=1, needed=1, shares_prefixes=False, limits=None, **fields):
     m = measurement(requests, **fields)
     conditions = Conditions(
-        limits=limits or GateLimits(), batch_size=batch_size, shares_prefixes=shares_prefixes
+        limits=limits or GateLimits(),
+        needed_requests=needed,
+        batch_size=batch_size,
+        shares_prefixes=shares_prefixes,
     )
     return {gate.name: gate for gate in evaluate(m, measure(m), conditions)}
 
@@ -40,7 +45,18 @@ def test_failures_above_the_limit_make_a_trial_invalid():
 
 def test_fewer_requests_than_slots_are_flagged():
     # InternLM/lmdeploy 2928
-    assert not gates([good(i) for i in range(3)], batch_size=4)["enough_requests"].passed
+    few = gates([good(i) for i in range(3)], needed=4)["enough_requests"]
+    assert not few.passed
+    assert "raise protocol.limit_s" in few.message
+    assert gates([good(i) for i in range(4)], needed=4)["enough_requests"].passed
+
+
+@pytest.mark.parametrize(
+    ("name", "batch_size", "needed"),
+    [("quick", None, 4), ("quick", 1, 4), ("quick", 16, 16), ("standard", 16, 200)],
+)
+def test_a_point_rests_on_more_than_a_few_requests(name, batch_size, needed):
+    assert PROTOCOLS[name].needed_requests(batch_size) == needed
 
 
 def test_outputs_shorter_than_promised_are_flagged():
@@ -64,8 +80,9 @@ def test_littles_law_is_judged_only_on_enough_turns():
     ]
     assert not gates(broken)["littles_law"].passed
     few = gates(broken[:3])["littles_law"]
-    assert few.passed
+    assert not few.judged
     assert few.message.startswith("not judged")
+    assert gates(broken)["littles_law"].judged
 
 
 def test_a_drift_over_the_window_is_gated_on_request():

@@ -96,8 +96,19 @@ def test_throughput_counts_chunks_inside_the_window_only():
     straddling = request([(0.5, 3), (1.5, 5), (2.5, 7)])
     found = values([straddling], window_s=(1.0, 2.0))
     assert found["output_tok_s"] == pytest.approx(5.0)
-    assert found["request_s"] == 0.0  # it ended outside
+    assert found["request_s"] is None  # it ended outside
     assert found["output_tok_s_device"] == pytest.approx(5.0)
+
+
+def test_nothing_seen_in_the_window_is_missing_and_not_zero():
+    late = [request([(2.5, 1), (3.0, 4)], index=i) for i in range(4)]
+    found = measure(measurement(late, window_s=(0.0, 1.0)), Slo(e2e_s=9))
+    assert found["completed_requests"].value == 4
+    for name in ("request_s", "output_tok_s", "output_tok_s_device", "total_tok_s", "goodput"):
+        assert found[name].value is None, name
+        assert "the window" in found[name].reason
+    slow = measure(measurement(late), Slo(e2e_s=0.1))
+    assert slow["goodput"].value == 0.0  # seen, and none met the limit
 
 
 def test_throughput_per_device_divides_by_what_is_allocated():

@@ -1,7 +1,7 @@
 import numpy as np
 
 from experiments.metrics import measure
-from experiments.statistics import with_intervals
+from experiments.statistics import clusters, with_intervals
 from tests.experiments.records import measurement, request
 
 
@@ -61,3 +61,33 @@ def test_equal_requests_have_an_interval_of_no_width():
     m = measurement(records, window_s=(0.0, 8.0))
     rate = with_intervals(measure(m), m, draws=50, seed=0)["output_tok_s"]
     assert rate.high - rate.low < 1e-9
+
+
+def lockstep(batches, size=8):
+    """`size` requests a batch that move together; batches differ."""
+    return [
+        request(
+            [(b + 0.2 + b / 100, 1), (b + 0.9 - b / 50, 9)], sent_s=float(b), index=size * b + i
+        )
+        for b in range(batches)
+        for i in range(size)
+    ]
+
+
+def test_requests_that_move_in_lockstep_are_one_observation():
+    few = lockstep(5)
+    assert len(set(clusters(few))) == 5
+    m = measurement(few)
+    found = with_intervals(measure(m), m, draws=50, seed=0)
+    for name in ("output_tok_s", "ttft_s_p50", "tok_s_user", "itl_s_mean"):
+        assert found[name].value is not None
+        assert found[name].low is None, name
+
+
+def test_copies_of_a_batch_do_not_narrow_the_interval():
+    wide, alone = (
+        with_intervals(measure(m), m, draws=200, seed=0)["ttft_s_mean"]
+        for m in (measurement(lockstep(8)), measurement(lockstep(8, size=1)))
+    )
+    assert wide.high - wide.low > 0
+    assert (wide.low, wide.high) == (alone.low, alone.high) or abs(wide.low - alone.low) < 1e-12
