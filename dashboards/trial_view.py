@@ -24,6 +24,11 @@ from workbench.figures import (
 
 SHORT_METRICS = ("ttft_s_p50", "tpot_s_p50", "e2e_s_p50", "acceptance_length", "error_rate")
 LOG_LINES = 40
+MARKS = {
+    "axis": "varied by the plan",
+    "set": "set by the plan",
+    "resolved": "chosen by the engine for this host",
+}
 MAX_FAILURES = 50
 
 
@@ -98,7 +103,7 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
         parts.html(markup.section("Gates"))
         parts.html(gates_table(trial))
         parts.html(markup.section("Configuration"))
-        parts.html(_configuration(trial))
+        parts.html(_configuration(trial, reader.run.plan))
     parts.html(markup.section("Requests"))
     _requests(reader, trial)
     _files(reader, trial)
@@ -206,19 +211,21 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
     return markup.table(("Metric", "Value and 95 % interval"), rows)
 
 
-def _configuration(trial: wb.TrialRecord) -> str:
+def _configuration(trial: wb.TrialRecord, plan: dict) -> str:
     """What was varied or set first, then the defaults; a field's sentence is on its name."""
-    table = configuration_table(trial).sort_values("mark", ascending=False, kind="stable")
-    words = {"axis": "varied by the plan", "set": "not the default"}
+    chosen = plan.get("engine")
+    table = configuration_table(trial, chosen if isinstance(chosen, dict) else ())
+    ranks = table["mark"].map({"axis": 0, "set": 1, "resolved": 2}).fillna(3)
+    table = table.loc[ranks.sort_values(kind="stable").index]
     rows = []
     for row in table.itertuples():
-        note = words.get(row.mark, "")
+        note = MARKS.get(row.mark, "")
         if note and row.default not in ("", MISSING):
-            note += f", which is {row.default}" if row.mark == "set" else f"; default {row.default}"
+            note += f"; default {row.default}"
         small = f"<small>{markup.plain(note)}</small>" if note else ""
         value = Cell(html=f"{markup.plain(row.value)}{small}", kind="mark free")
         rows.append((text(f"{row.part}.{row.field}", "soft", row.sentence), value))
-    marks = ["set" if mark else "" for mark in table["mark"]]
+    marks = ["set" if mark in ("axis", "set") else "" for mark in table["mark"]]
     return markup.table(("Field", "Value"), rows, marks)
 
 

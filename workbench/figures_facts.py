@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import pandas as pd
@@ -80,15 +81,20 @@ def metric_table(trial: TrialRecord) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(columns))
 
 
-def configuration_table(trial: TrialRecord) -> pd.DataFrame:
-    """part, field, value, default, mark (`axis`, `set` or empty for a default), sentence."""
+def configuration_table(trial: TrialRecord, chosen: Collection[str] = ()) -> pd.DataFrame:
+    """part, field, value, default, mark (empty for a default), sentence.
+
+    `chosen` names the engine fields that the plan gives. mark: `axis` for what the plan varies,
+    `set` for what it gives, `resolved` for what the engine made of a default such as auto.
+    """
     known = {described.name: described for described in describe_fields()}
     rows = []
     for name, value in sorted(trial.point.engine.items()):
         described = known.get(name)
         default = described.default if described else None
         same = described is not None and not described.required and value == default
-        mark = "axis" if name in trial.point.axes else "" if same else "set"
+        given = "set" if name in chosen else "resolved"
+        mark = "axis" if name in trial.point.axes else "" if same else given
         rows.append(
             {
                 "part": "engine",

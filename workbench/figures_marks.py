@@ -26,6 +26,7 @@ from workbench.pareto import Axis
 from workbench.words import counts_words
 
 ACROSS, UP = {"max": "→", "min": "←"}, {"max": "↑", "min": "↓"}
+EQUALS = "\u00a0=\u00a0"  # no line breaks beside it
 MAX_KINDS = 3  # a sentence tells of no more kinds of points
 MAX_LABEL_AXES = 4  # a label beside a point names no more
 CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
@@ -164,7 +165,8 @@ def label_axes(members: pd.DataFrame, by: str | None) -> list[str]:
 def _label_key(names: list[str]) -> str:
     """What the letters beside the front's points stand for."""
     marks = {axis_mark(name).strip(): axis_words(name) for name in names}
-    return ", ".join(f"{mark} = {words}" for mark, words in marks.items() if mark != words)
+    told = [f"{mark}{EQUALS}{words}" for mark, words in marks.items() if mark != words]
+    return ", ".join(told)
 
 
 def finding(points: pd.DataFrame, front: Front) -> str:

@@ -49,7 +49,7 @@ def records_of(workload):
 
 def head_of(figure):
     """Title and subtitle as one line."""
-    return figure.layout.title.text.replace("<br>", " ")
+    return figure.layout.title.text.replace("<br>", " ").replace("\u00a0", " ")
 
 
 def marks(figure):

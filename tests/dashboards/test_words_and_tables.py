@@ -90,11 +90,14 @@ def test_the_best_is_by_the_metrics_own_direction_and_only_of_valid_trials(point
 
 def test_a_configuration_marks_axes_and_what_is_not_the_default():
     trial = records.record(draft_length=5)
-    table_of = figures.configuration_table(trial).set_index("field")
+    table_of = figures.configuration_table(trial, {"dtype", "replay_mode"}).set_index("field")
     assert table_of.loc["draft_length", "mark"] == "axis"
     assert table_of.loc["dtype", "mark"] == "set"
     assert table_of.loc["dtype", "default"] == "auto"
     assert table_of.loc["replay_mode", "mark"] == ""
+    resolved = figures.configuration_table(trial, {"model"}).set_index("field")
+    assert resolved.loc["dtype", "mark"] == "resolved"
+    assert resolved.loc["model", "mark"] == "set"
 
 
 def test_a_metric_table_has_definitions_and_reasons():
