@@ -91,18 +91,56 @@ def run(
 
 
 def resume(
-    run_id: Annotated[str, typer.Argument(help="The run, or the beginning of its id.")],
+    run_id: Annotated[
+        str | None,
+        typer.Argument(help="The run, or the beginning of its id; the newest unfinished one."),
+    ] = None,
     store: StoreOption = DEFAULT_STORE,
+    retry_failed: Annotated[
+        bool, typer.Option(help="Also measure anew what failed or was skipped.")
+    ] = False,
     allow_drift: Annotated[
         bool, typer.Option(help="Go on although code or checkpoint changed.")
     ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Measure what a stored run still lacks."""
-    from workbench import runs
+    """Measure what a stored run still lacks. Failed trials only with --retry-failed."""
+    from workbench import resumption
 
-    job = runs.resume(Store(store), run_id, allow_drift=allow_drift)
+    chosen = Store(store)
+    run = chosen.run(run_id) if run_id is not None else _unfinished(chosen)
+    state = run.summary.state
+    if state == "complete" or (state == "partial" and not retry_failed):
+        say(f"run {run.run_id}: every planned trial is stored, nothing is left to measure")
+        _say_unmeasured(run, store)
+        if json:
+            say_json(_run_document(run))
+        raise typer.Exit(_exit_code(run))
+    job = resumption.resume(chosen, run.run_id, retry_failed=retry_failed, allow_drift=allow_drift)
+    if not retry_failed:
+        _say_unmeasured(run, store)
     raise typer.Exit(_measure(job, json=json))
+
+
+def _unfinished(store: Store) -> Run:
+    """The newest run that is interrupted or partial."""
+    for summary in store.runs():
+        if summary.state in ("interrupted", "partial"):
+            return store.run(summary.run_id)
+    raise UsageError(
+        "holds no run that was cut short or has failed trials.",
+        where=str(store.path),
+        remedy="`workbench ls` lists the runs; give the id of one.",
+    )
+
+
+def _say_unmeasured(run: Run, store: Path) -> None:
+    """That failed trials are not measured again, and what does so."""
+    counts = run.summary.counts
+    failed = sum(counts[state] for state in counts if state in ("failed", "skipped"))
+    if failed:
+        again = command_line("resume", run.run_id, "--retry-failed", store=store)
+        say(f"{failed} failed or skipped trials are not measured again; `{again}` does that")
 
 
 def demo(
@@ -162,7 +200,7 @@ def _measure(job: Job, *, json: bool) -> int:
     from workbench.runs import stop_on_interrupt
 
     run_id = job.writer.run.run_id
-    say(f"run {run_id}: {job.remaining} trials, about {_duration(job.outlook.estimate_s)}")
+    say(f"run {run_id}: {job.remaining} trials, at least {_duration(job.estimate_s)}")
     stopped = False
     try:
         with stop_on_interrupt() as stop, _progress() as bar, closing(job.records()) as records:
@@ -242,7 +280,7 @@ def _show_outlook(found: Outlook) -> None:
     _say_factors(found)
     _say_environment(found)
     say(
-        f"{len(found.trials)} trials, {found.engine_starts} engine starts, about "
+        f"{len(found.trials)} trials, {found.engine_starts} engine starts, at least "
         f"{_duration(found.estimate_s)}, at most about {found.estimate_bytes / 1e6:,.1f} MB"
     )
 

@@ -56,7 +56,7 @@ def status(
     """Say how far a run is."""
     run = _chosen(Store(store), run_id)
     summary = run.summary
-    counts, stored = counts_words(summary.counts) or "none", len(run.trial_ids())
+    counts, stored = counts_words(summary.counts) or "none", len(run.documents())
     say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts})")
     if summary.state == "interrupted":
         say(f"go on with `{command_line('resume', run.run_id, store=store)}`")

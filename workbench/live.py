@@ -82,7 +82,7 @@ class SweepRun(Run):
 
     def _checked(self) -> SweepRun:
         self._process.wait()
-        if len(self.refresh().trial_ids()) >= self.planned:
+        if len(self.refresh().documents()) >= self.planned:
             return self  # whatever the states of the trials: they are the result
         store = self.folder.parent
         log = (self.folder / RUNNER_LOG).read_text("utf-8", "replace").splitlines()

@@ -198,7 +198,7 @@ def _limits(run: Run, points: pd.DataFrame) -> Row:
     unsound = int((~points["valid"].astype(bool)).sum())
     if unsound:
         limits.append(f"{unsound} of {len(points)} points are not valid and are on no front.")
-    stored = len(run.trial_ids())
+    stored = len(run.documents())
     if stored < run.planned:
         limits.append(f"{run.planned - stored} planned trials were not measured.")
     limits.append("The front picks maxima, which flatters them; measure its points afresh.")

@@ -1,9 +1,8 @@
-"""Runs: measure a plan and store each trial before the next begins; resume what was cut short."""
+"""Runs: measure a plan and store each trial before the next begins."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -13,7 +12,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, cast, get_args
 
 from experiments.records import AxisValue, TrialId, TrialRecord
-from workbench.errors import DiskFullError, DriftError
+from workbench.errors import DiskFullError
 from workbench.files import free_bytes
 from workbench.provenance import accelerator_name, code_version, manifest, processor_name
 from workbench.store import Run, RunFacts, RunWriter, Store
@@ -110,7 +109,8 @@ class Job:
 
     outlook: Outlook
     writer: RunWriter
-    done: frozenset[TrialId]  # trials that are stored already
+    done: frozenset[TrialId]  # trials that are stored already and not measured again
+    retried: Mapping[TrialId, TrialId] = field(default_factory=dict)  # trial -> stored as
     drifted: bool = False
     states: dict[str, int] = field(default_factory=dict)  # of the trials stored by this job
 
@@ -118,6 +118,14 @@ class Job:
     def remaining(self) -> int:
         """Trials not stored yet."""
         return len(self.outlook.trials) - len(self.done) - sum(self.states.values())
+
+    @property
+    def estimate_s(self) -> float:
+        """What the trials that this job measures take at least."""
+        from experiments.sweep import estimate_s
+
+        left = [trial for trial in self.outlook.trials if trial.trial_id not in self.done]
+        return estimate_s(self.outlook.runnable, left)
 
     def records(self) -> Iterator[TrialRecord]:
         """Measure what is missing; each record is on the disk before it is yielded.
@@ -133,7 +141,7 @@ class Job:
         )
         with closing(found):  # type: ignore[type-var]
             for record in found:
-                stored = self._labelled(record)
+                stored = self._named(self._labelled(record))
                 self.writer.append(stored)
                 self.states[record.state] = self.states.get(record.state, 0) + 1
                 yield stored
@@ -142,6 +150,10 @@ class Job:
         """Let go of the run; returns it as stored."""
         self.writer.close()
         return self.writer.run.refresh()
+
+    def _named(self, record: TrialRecord) -> TrialRecord:
+        name = self.retried.get(record.trial_id, record.trial_id)
+        return dataclasses.replace(record, trial_id=name)
 
     def _labelled(self, record: TrialRecord) -> TrialRecord:
         if not self.drifted:
@@ -174,7 +186,7 @@ def begin(found: Outlook, store: Store) -> Job:
         code_version=found.code_version,
         checkpoint_fingerprint=found.fingerprint,
         engine=found.plan.target,
-        accelerator=_accelerator(found, environment),
+        accelerator=accelerator_of(found, environment),
         model=Path(str(first.facts.model)).name or "unnamed",
     )
     return Job(outlook=found, writer=store.create(facts), done=frozenset())
@@ -191,78 +203,12 @@ def _distinct(configurations: list[dict[str, AxisValue]]) -> dict[str, object]:
     return {name: values[0] if len(values) == 1 else values for name, values in found.items()}
 
 
-def resume(store: Store, run_id: str, *, allow_drift: bool = False) -> Job:
-    """Open a stored run to measure what its plan still lacks.
-
-    DriftError when what measures changed since (`drift`), unless `allow_drift`: then the new
-    trials are labelled. RunLockedError while another process writes the run.
-    """
-    from experiments.plan import load_plan
-
-    run = store.run(run_id)
-    found = outlook(load_plan(run.plan), store)
-    changes = drift(run, found, manifest(folder=store.path))
-    if changes and not allow_drift:
-        raise DriftError(
-            f"{' and '.join(changes)} since the run began, so its trials would not be comparable.",
-            where=run.run_id,
-            remedy="Start a new run with `workbench run`, or pass --allow-drift to go on and "
-            "label the new trials.",
-        )
-    writer = store.writer(run.run_id)
-    done = _by_cell(writer.run, found) if changes else writer.run.trial_ids()
-    return Job(outlook=found, writer=writer, done=frozenset(done), drifted=bool(changes))
-
-
-def drift(run: Run, found: Outlook, environment: Mapping[str, object]) -> list[str]:
-    """What changed between the stored run and now, in words; empty when nothing did.
-
-    Code, checkpoint, torch and accelerator; where all are the same, the stored trials must be
-    trials of the plan.
-    """
-    stored, now = run.environment, environment
-    pairs = {
-        "the code": (run.code_version, found.code_version),
-        "the checkpoint": (run.checkpoint_fingerprint, found.fingerprint),
-        "torch": (_torch_version(stored), _torch_version(now)),
-        "the accelerator": (run.summary.accelerator, _accelerator(found, now)),
-    }
-    changes = [
-        f"{name} changed ({old} to {new})" for name, (old, new) in pairs.items() if old != new
-    ]
-    strangers = run.trial_ids() - {trial.trial_id for trial in found.trials}
-    if strangers and not changes:
-        changes.append(f"the configuration changed ({len(strangers)} trials are not of the plan)")
-    return changes
-
-
-def _torch_version(environment: Mapping[str, object]) -> object:
-    packages = environment.get("packages")
-    return packages.get("torch") if isinstance(packages, Mapping) else None
-
-
-def _accelerator(found: Outlook, environment: Mapping[str, object]) -> str:
+def accelerator_of(found: Outlook, environment: Mapping[str, object]) -> str:
     """What serves, in words: a CPU target on a host with devices does not run on them."""
     if found.trials[0].facts.simulated:
         return "simulated"
     kinds = {trial.facts.accelerator for trial in found.trials}
     return processor_name(environment) if kinds == {"cpu"} else accelerator_name(environment)
-
-
-def _by_cell(run: Run, found: Outlook) -> list[TrialId]:
-    """The planned trials whose cell is stored, under another id since something drifted."""
-    stored = {_cell(_point(item).get("axes"), item["repeat"]) for item in run.documents()}
-    return [t.trial_id for t in found.trials if _cell(t.point.axes, t.repeat) in stored]
-
-
-def _point(item: Mapping[str, object]) -> Mapping[str, object]:
-    point = item.get("point")
-    return point if isinstance(point, Mapping) else {}
-
-
-def _cell(axes: object, repeat: object) -> str:
-    """Within one run a trial is known by its axes and its repeat, even after a drift."""
-    return json.dumps([axes, repeat], sort_keys=True)
 
 
 class StopRequest:

@@ -103,7 +103,7 @@ class Store:
         runs = [self.run(summary.run_id) for summary in self.runs()]
         for run in runs:
             index.add(run.run_id, run.documents())
-        return sum(len(run.trial_ids()) for run in runs)
+        return sum(len(run.documents()) for run in runs)
 
     def _folders(self) -> list[Path]:
         """Run folders: visible ones with a run.json."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,17 @@ from workbench.trial_files import check_version, read_document, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
+
+RETRY = re.compile(r"(.+)\.retry([1-9][0-9]*)")
+
+
+def attempt(trial_id: str) -> tuple[TrialId, int]:
+    """The trial that a stored id is an attempt at, and how many retries came before it.
+
+    A retried trial is stored as `<trial>.retry1`, `.retry2` and so on, beside what failed.
+    """
+    found = RETRY.fullmatch(trial_id)
+    return (TrialId(found[1]), int(found[2])) if found else (TrialId(trial_id), 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,9 +101,10 @@ class Run:
     @property
     def summary(self) -> RunSummary:
         """The run in one line, as of the last `refresh()`; `state` is as of now."""
-        counts = Counter(str(found.get("state")) for found in self._documents.values())
+        newest = self._newest()
+        counts = Counter(str(found.get("state")) for found in newest)
         labels: dict[str, None] = {}
-        for found in self._documents.values():
+        for found in newest:
             labels.update(dict.fromkeys(_labels(found)))
         texts = {
             name: str(self._facts.get(name, ""))
@@ -99,7 +112,7 @@ class Run:
         }
         return RunSummary(
             run_id=self.run_id,
-            state=self._state(counts),
+            state=self._state(counts, len(newest)),
             planned=self.planned,
             counts={state: counts[state] for state in TrialState},
             labels=tuple(labels),
@@ -117,13 +130,13 @@ class Run:
         return self
 
     def trial_ids(self) -> set[TrialId]:
-        """The ids of the stored trials."""
+        """The ids of everything stored, with the attempts that were retried since."""
         return {TrialId(name) for name in self._documents}
 
     def documents(self) -> list[dict[str, object]]:
-        """trial.json of every stored trial, oldest first."""
+        """trial.json of every stored trial (its newest attempt), oldest first."""
         return sorted(
-            self._documents.values(),
+            self._newest(),
             key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
         )
 
@@ -161,10 +174,15 @@ class Run:
             return set()
         return {path.name for path in trials.iterdir() if not path.name.startswith(".")}
 
-    def _state(self, counts: Counter[str]) -> str:
+    def _newest(self) -> list[dict[str, object]]:
+        """The stored documents without those that were retried since."""
+        names = {attempt(name)[0]: name for name in sorted(self._documents, key=attempt)}
+        return [self._documents[name] for name in names.values()]
+
+    def _state(self, counts: Counter[str], stored: int) -> str:
         if is_writing(self.folder, now=self._now):
             return "running"
-        if len(self._documents) < self.planned:
+        if stored < self.planned:
             return "interrupted"
         return "partial" if counts["failed"] + counts["skipped"] else "complete"
 

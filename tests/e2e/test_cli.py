@@ -351,6 +351,54 @@ def test_resume_refuses_changed_code_and_labels_what_it_measures_then(here, monk
     assert sum(drifted) == 1
 
 
+def test_failed_trials_are_measured_again_on_request_and_none_is_lost(here):
+    path = written(here, simulation={"capacity": 1})
+    run_id = last_json(workbench("run", path, "--json"))["run_id"]
+    run = Store("results").run(run_id)
+    failed = {str(d["trial_id"]) for d in run.documents() if d["state"] != "ok"}
+    assert len(failed) == 2
+    plain = workbench("resume")
+    assert plain.exit_code == 4
+    assert "nothing is left to measure" in plain.stdout
+    assert "2 failed or skipped trials are not measured again" in plain.stdout
+    assert "resume " + run_id + " --retry-failed" in plain.stdout
+
+    facts = json.loads((run.folder / "run.json").read_text())
+    for times in (1, 2):
+        again = workbench("resume", "--retry-failed", "--json")
+        assert "2 trials, at least" in again.stdout
+        assert last_json(again)["counts"]["ok"] == 2
+        run = Store("results").run(run_id)
+        assert {f"{name}.retry{n}" for name in failed for n in range(1, times + 1)} | failed < set(
+            run.trial_ids()
+        )
+        assert len(run.points()) == 4
+        shown = {str(name) for name in run.points()["trial_id"]}
+        assert {f"{name}.retry{times}" for name in failed} < shown
+    assert json.loads((run.folder / "run.json").read_text()) == facts
+    assert workbench("ls", "--reindex").exit_code == 0
+    assert len(Store("results").run(run_id).trial_ids()) == 8
+
+
+def test_a_complete_run_says_that_nothing_is_left(here):
+    run_id = last_json(workbench("run", written(here), "--json"))["run_id"]
+    told = workbench("resume", run_id)
+    assert told.exit_code == 0
+    assert "nothing is left to measure" in told.stdout
+    none = workbench("resume")
+    assert none.exit_code == 2
+    assert "no run that was cut short" in none.stderr
+
+
+def test_resume_takes_the_newest_interrupted_run_and_forecasts_what_is_left(here):
+    run_id = last_json(workbench("run", written(here), "--json"))["run_id"]
+    forget_one(Store("results").run(run_id))
+    told = workbench("resume", "--json")
+    assert told.exit_code == 0, told.output
+    assert f"run {run_id}: 1 trials, at least 6 s" in told.stdout
+    assert last_json(told)["state"] == "complete"
+
+
 WITHOUT = """
 import sys
 class Absent:
