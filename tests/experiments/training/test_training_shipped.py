@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from engine.llm import LLM
 from engine.checkpoint_directory import resolve_model_dir
+from engine.llm import LLM
 from engine.request import SamplingParams
 from engine.tokenizer import Tokenizer
 from experiments.training import recipe, sizes
