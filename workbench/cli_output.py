@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -16,8 +17,8 @@ from workbench.files import finite
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.fronts import Front
-
+ROOM = 120  # columns from which intervals are shown
+WIDE = 160
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
@@ -40,44 +41,29 @@ def say_error(error: WorkbenchError) -> None:
         err.print(f"  {escape(error.remedy)}", soft_wrap=True)
 
 
-def show_table(title: str, headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table as wide as the terminal."""
-    table = Table(title=escape(title), title_justify="left", header_style="bold")
+def has_room(wide: bool = False) -> bool:
+    """Whether a table may carry intervals: asked for, or the terminal is wide."""
+    return wide or out.width >= ROOM
+
+
+def show_table(
+    title: str,
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    whole: Sequence[str] = (),
+    wide: bool = False,
+) -> None:
+    """A table as wide as the terminal, or wider if `wide`; cells of `whole` are never broken."""
+    table = Table(
+        title=escape(title), title_justify="left", header_style="bold", box=SIMPLE_HEAD,
+        padding=(0, 1), pad_edge=False, collapse_padding=True,
+    )  # fmt: skip
     for header in headers:
-        table.add_column(escape(header), overflow="fold")
+        table.add_column(escape(header), overflow="fold", no_wrap=header in whole)
     for row in rows:
         table.add_row(*(escape(str(cell)) for cell in row))
-    out.print(table)
-
-
-def show_front(points: pd.DataFrame, front: Front) -> None:
-    """The front's points by x, how many points did not compete, and every label."""
-    from experiments.metric_specs import METRICS
-    from workbench.report_tables import measured
-
-    axes = (front.x, front.y)
-    named = {axis.metric: METRICS.get(axis.metric) for axis in axes}
-    headers = [spec.heading if spec else name for name, spec in named.items()]
-    for group, members in front.groups.items():
-        rows = points[points["trial_id"].isin(members) & front.on_front]
-        rows = rows.sort_values([front.x.metric, "trial_id"])
-        title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
-        show_table(
-            title,
-            ["configuration", *headers, "trial"],
-            [
-                (_marks(p), *(measured(p, a.metric) for a in axes), p["trial_id"])
-                for _, p in rows.iterrows()
-            ],
-        )
-    if front.groups:
-        say(_legend(points))
-    else:
-        say("No valid point, so there is no front.")
-    out_of_it = sum(reason is not None for reason in front.excluded)
-    if out_of_it:
-        say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
-    say_labels(points)
+    out.print(table, width=max(out.width, WIDE) if wide else None, crop=not wide)
 
 
 def say_labels(points: pd.DataFrame) -> None:
@@ -85,18 +71,3 @@ def say_labels(points: pd.DataFrame) -> None:
     said = dict.fromkeys(label for labels in points["labels"] for label in labels)
     for label in said:
         say(f"note: {label}", style="yellow")
-
-
-def _marks(point: pd.Series) -> str:
-    """The axes of a point as short as beside the points of a figure: `c16 d5 k44 dp1`."""
-    from workbench.figures_text import axis_mark, value_text
-
-    axes = [str(name) for name in point.index if str(name).startswith("axis.")]
-    return " ".join(f"{axis_mark(name)}{value_text(point[name])}" for name in axes)
-
-
-def _legend(points: pd.DataFrame) -> str:
-    from workbench.figures_text import axis_mark, axis_words
-
-    axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
-    return ", ".join(f"{axis_mark(name).strip()} = {axis_words(name)}" for name in axes)

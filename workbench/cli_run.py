@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -17,12 +17,12 @@ from workbench.cli_options import (
     JsonOption,
     StoreOption,
 )
-from workbench.cli_output import out, say, say_json, say_labels, show_front, show_table
+from workbench.cli_output import out, say, say_json, say_labels, show_table
 from workbench.errors import UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, Store
-from workbench.words import counts_words
+from workbench.words import counts_words, point_words
 
 if TYPE_CHECKING:
     from experiments.plan import Plan
@@ -169,6 +169,7 @@ def demo(
 
 
 def _finish_demo(stored: Run, store: Path) -> None:
+    from workbench.cli_tables import show_front
     from workbench.fronts import pareto
     from workbench.report import report
 
@@ -237,7 +238,7 @@ def _progress() -> Progress:
 
 def _line(record: TrialRecord) -> str:
     """One trial in one line."""
-    axes = " ".join(f"{name}={value}" for name, value in record.point.axes.items())
+    axes = point_words(record.point.axes)
     rate = record.metrics.get("output_tok_s")
     speed = f"  {rate.value:,.1f} tok/s" if rate and rate.value is not None else ""
     reason = f"  ({record.reason})" if record.reason else ""
@@ -273,10 +274,15 @@ def _run_document(stored: Run) -> dict[str, object]:
 
 def _show_outlook(found: Outlook) -> None:
     rows = [
-        (str(place), t.trial_id, _axes(t.point.axes), str(t.repeat))
+        (str(place), t.trial_id, point_words(t.point.axes), str(t.repeat))
         for place, t in enumerate(found.trials, start=1)
     ]
-    show_table(f"{found.plan.name}: {found.plan.question}", ("#", "trial", "point", "repeat"), rows)
+    show_table(
+        f"{found.plan.name}: {found.plan.question}",
+        ("#", "trial", "point", "repeat"),
+        rows,
+        whole=("trial",),
+    )
     _say_factors(found)
     _say_environment(found)
     say(
@@ -313,10 +319,6 @@ def _outlook_document(found: Outlook) -> dict[str, object]:
         "estimate_s": found.estimate_s,
         "estimate_bytes": found.estimate_bytes,
     }
-
-
-def _axes(axes: Mapping[str, object]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in axes.items()) or "(no axis)"
 
 
 def _duration(seconds: float) -> str:

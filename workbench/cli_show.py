@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
+from types import FrameType
 from typing import Annotated
 
 import typer
 
-from workbench.cli_options import JsonOption, StoreOption
-from workbench.cli_output import say, say_error, say_json, say_labels, show_front, show_table
+from experiments.records import Gate
+from workbench.cli_options import JsonOption, StoreOption, WideOption
+from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.errors import MissingPackageError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.store import Run, RunSummary, Store
+from workbench.stored_run import attempt
+from workbench.trial_files import read_document
 from workbench.words import counts_words
 
 LAST_PORT = 65_535
@@ -29,6 +36,7 @@ RunArgument = Annotated[
 def ls(
     store: StoreOption = DEFAULT_STORE,
     reindex: Annotated[bool, typer.Option(help="Rebuild index.sqlite first.")] = False,
+    wide: WideOption = False,
     json: JsonOption = False,
 ) -> None:
     """List the stored runs, newest first."""
@@ -37,8 +45,9 @@ def ls(
         say(f"indexed {chosen.reindex()} trials")
     runs = chosen.runs()
     if runs:
-        headers = ("run", "state", "trials", "model", "accelerator", "question")
-        show_table(str(store), headers, [_summary_row(summary) for summary in runs])
+        rows = [_summary_row(summary, has_room(wide)) for summary in runs]
+        headers = ("run", "state", "trials", "model", "question", "accelerator")
+        show_table(str(store), headers[: len(rows[0])], rows, whole=("run", "state"), wide=wide)
     else:
         again = command_line("demo", store=store)
         say(f"This store holds no run yet; `{again}` makes one.")
@@ -66,29 +75,45 @@ def status(
 
 def show(
     run_id: RunArgument = None,
-    trial: Annotated[str | None, typer.Option(help="One trial, in full.")] = None,
+    trial: Annotated[
+        str | None, typer.Option(help="One trial in full, by the beginning of its id.")
+    ] = None,
+    wide: WideOption = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Show a run's trials, or everything about one trial."""
-    from workbench.report_tables import point_table
+    from workbench.cli_tables import show_points
 
     run = _chosen(Store(store), run_id)
     if trial is not None:
-        _show_trial(run, trial, json=json)
+        _show_trial(run, _trial_of(run, trial), json=json)
         return
     say(f"{run.run_id}: {run.summary.question}")
-    points = run.points()
-    say_labels(points)
-    table = point_table(points)
-    show_table("trials", table.headers, table.rows)
-    if table.note:
-        say(table.note)
+    show_points(run.points(), wide=wide)
     if json:
         say_json({"run": _document(run.summary), "trials": run.documents()})
 
 
+def _trial_of(run: Run, prefix: str) -> str:
+    """The stored trial whose id is `prefix` or begins with it; of its attempts the newest."""
+    ids = run.trial_ids()
+    if prefix in ids:
+        return prefix
+    found = [name for name in ids if name.startswith(prefix)]
+    if not found or len({attempt(name)[0] for name in found}) > 1:
+        several = f"fits several trials: {', '.join(sorted(found))}."
+        raise UsageError(
+            f"{prefix!r} {several if found else 'is no stored trial of this run.'}",
+            where=run.run_id,
+            remedy="Give more of the id." if found else "`workbench show` lists the trials.",
+        )
+    return max(found, key=attempt)
+
+
 def _show_trial(run: Run, trial: str, *, json: bool) -> None:
+    from workbench.cli_tables import show_metrics
+
     record = run.trial(trial)
     say(f"{trial}: {record.state}{f' ({record.reason})' if record.reason else ''}")
     settings = {
@@ -97,19 +122,19 @@ def _show_trial(run: Run, trial: str, *, json: bool) -> None:
         **{f"workload.{k}": v for k, v in record.point.workload.items()},
     }
     show_table("configuration", ("field", "value"), [(k, str(v)) for k, v in settings.items()])
-    rows = [
-        (name, str(m.value), str(m.n), "" if m.low is None else f"{m.low:.4g} to {m.high:.4g}",
-         m.reason or "")
-        for name, m in record.metrics.items()
-    ]  # fmt: skip
-    show_table("metrics", ("metric", "value", "n", "95 % interval", "why missing"), rows)
-    gates = [(g.name, "passed" if g.passed else "failed", g.message) for g in record.gates]
+    show_metrics(record.metrics)
+    gates = [(g.name, _result(g), g.message) for g in record.gates]
     show_table("gates", ("gate", "result", "message"), gates)
     for name, path in run.files(trial).items():
         say(f"{name}: {path.stat().st_size:,} bytes")
     if json:
-        found = {str(item["trial_id"]): item for item in run.documents()}
-        say_json(found[trial])
+        say_json(read_document(run.folder / "trials" / trial))
+
+
+def _result(gate: Gate) -> str:
+    if not gate.judged:
+        return "not judged"
+    return "passed" if gate.passed else "failed"
 
 
 def pareto(
@@ -121,15 +146,14 @@ def pareto(
     json: JsonOption = False,
 ) -> None:
     """Print the configurations that nothing else beats."""
+    from workbench.cli_tables import front_document, show_front
     from workbench.fronts import pareto as front_of
 
     points = _chosen(Store(store), run_id).points()
     front = front_of(points, _axis("--x", x), _axis("--y", y), by)
     show_front(points, front)
     if json:
-        pairs = zip(points["trial_id"], front.excluded, strict=True)
-        excluded = {trial_id: reason for trial_id, reason in pairs if reason is not None}
-        say_json({"members": front.members, "groups": front.groups, "excluded": excluded})
+        say_json(front_document(points, front))
 
 
 def report(
@@ -175,7 +199,24 @@ def dashboard(
     say(f"pages of {store}: http://{address}:{chosen}  (Ctrl-C stops them)", style="bold")
     options = ["--store", str(store), "--port", str(chosen), "--address", address]
     command = [sys.executable, "-m", "dashboards", *options]  # a storey above: run, not imported
-    raise typer.Exit(subprocess.call(command))
+    raise typer.Exit(_serve(command))
+
+
+def _serve(command: list[str]) -> int:
+    """Run `command` until it ends; SIGTERM and SIGINT reach all of its processes."""
+    served = subprocess.Popen(command, start_new_session=True)
+
+    def pass_on(number: int, _frame: FrameType | None) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(served.pid, number)
+
+    before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        code = served.wait()
+        return code if code >= 0 else 128 - code  # as a shell tells of a signal
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _free_port(address: str) -> int:
@@ -215,17 +256,11 @@ def _axis(option: str, text: str) -> Axis:
     return Axis(metric=metric, direction="max" if direction == "max" else "min")
 
 
-def _summary_row(summary: RunSummary) -> tuple[str, ...]:
+def _summary_row(summary: RunSummary, room: bool) -> tuple[str, ...]:
     sound = summary.counts.get("ok", 0)  # type: ignore[call-overload]
-    trials = f"{sound} ok, {sum(summary.counts.values())} of {summary.planned}"
-    return (
-        summary.run_id,
-        summary.state,
-        trials,
-        summary.model,
-        summary.accelerator,
-        summary.question,
-    )
+    trials = f"{sound} ok of {summary.planned}"
+    row = (summary.run_id, summary.state, trials, summary.model, summary.question)
+    return (*row, summary.accelerator) if room else row
 
 
 def _document(summary: RunSummary) -> dict[str, object]:

@@ -114,6 +114,7 @@ def verdicts(points: pd.DataFrame) -> Row:
 
 def _verdict(top: Best, words: str, *, of: str) -> str:
     spread = spread_words(top.low, top.high, top.n, top.repeats)
+    spread = f"within-run {spread}" if top.low is not None and top.repeats == 1 else spread
     return (
         f"{words}{of}: {number(top.value)} {top.spec.unit} ({spread}; {top.spec.label}), "
         f"with {top.where or 'the only configuration'}."

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from experiments.metric_specs import METRICS
-from workbench.figures_text import MISSING, interval, number, value_text
+from workbench.figures_text import MISSING, axis_words, interval, number, value_text
+from workbench.words import WITHIN_RUN, point_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -15,6 +16,10 @@ SHOWN = (
     "output_tok_s_device", "tok_s_user", "ttft_s_p50", "tpot_s_p50", "e2e_s_p50",
     "acceptance_length", "energy_j_token",
 )  # fmt: skip
+INTERVALS = (
+    f"In brackets: {WITHIN_RUN} and do not cover run-to-run noise; n = samples. Requests that "
+    "moved in one batch count once, and fewer than six such batches give no interval."
+)
 Row = tuple[str, ...]
 
 
@@ -61,8 +66,9 @@ def point_table(points: pd.DataFrame) -> Table:
         )
         for _, point in points.iterrows()
     ]
-    absent = [_absent(points, name) for name in shown if name not in metrics]
-    return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(absent))
+    notes = [INTERVALS] if metrics else []
+    notes += [_absent(points, name) for name in shown if name not in metrics]
+    return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(notes))
 
 
 def measured(point: pd.Series, metric: str) -> Measured:
@@ -90,9 +96,7 @@ def spread_words(low: float | None, high: float | None, n: int, repeats: int) ->
 def configuration(point: pd.Series) -> str:
     """The axes of a point in words, those that it has."""
     axes = [name for name in point.index if str(name).startswith("axis.")]
-    shown = [name for name in axes if _present(point[name])]
-    pairs = [f"{name.removeprefix('axis.')}={value_text(point[name])}" for name in shown]
-    return ", ".join(pairs) or "the only configuration"
+    return point_words({name: point[name] for name in axes})
 
 
 def _present(value: object) -> bool:
@@ -104,7 +108,7 @@ def _varies(points: pd.DataFrame, column: str) -> bool:
 
 
 def _plain_header(column: str) -> str:
-    return column.removeprefix("axis.").removesuffix(".name").replace("_", " ")
+    return axis_words(column) if column.startswith("axis.") else column.removesuffix(".name")
 
 
 def _absent(points: pd.DataFrame, metric: str) -> str:

@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import tomllib
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -397,6 +399,91 @@ def test_resume_takes_the_newest_interrupted_run_and_forecasts_what_is_left(here
     assert told.exit_code == 0, told.output
     assert f"run {run_id}: 1 trials, at least 6 s" in told.stdout
     assert last_json(told)["state"] == "complete"
+
+
+def test_tables_fit_eighty_columns_and_no_id_is_broken(here):
+    run = records.fill_store("results", records.sweep_records())
+    assert run.run_id in workbench("ls").stdout
+    for command in ("ls", "show", "pareto"):
+        lines = workbench(command).stdout.splitlines()
+        table = [line for line in lines if line.startswith("c1") or " c1" in line]
+        assert max(map(len, table), default=0) <= 80
+    shown = workbench("show").stdout
+    for name in run.trial_ids():
+        assert name[:8] in shown
+        assert name not in shown
+    assert "c = requests in flight" in shown
+    assert "within-run" in shown
+    wide = workbench("show", "--wide").stdout
+    for name in run.trial_ids():
+        assert name in wide
+    assert "within-run" in workbench("pareto").stdout
+
+
+def test_one_trial_is_shown_by_the_beginning_of_its_id(here):
+    run = records.fill_store("results", records.sweep_records())
+    trial = next(str(d["trial_id"]) for d in run.documents() if d["state"] == "ok")
+    shown = workbench("show", "--trial", trial[:8], "--json")
+    assert last_json(shown)["trial_id"] == trial
+    text = shown.stdout
+    assert "tok/s/user" in text
+    assert "missing: " in text
+    assert "energy_j_token (no device counts energy here)" in " ".join(text.split())
+    assert "0.00000" not in text.partition("engine.log")[0]
+    several = workbench("show", "--trial", "")
+    assert several.exit_code == 2
+    assert "fits several trials" in several.stderr
+
+
+def test_the_front_as_json_holds_axes_values_and_intervals(here):
+    run = records.fill_store("results", records.sweep_records())
+    found = last_json(workbench("pareto", "--json"))
+    assert found["axes"]["x"] == {"metric": "tok_s_user", "direction": "max", "unit": "tok/s/user"}
+    assert len(found["points"]) == len(run.documents())
+    best = [point for point in found["points"] if point["on_front"]]
+    assert [point["trial_id"] for point in best] == found["members"]
+    for point in best:
+        assert point["y"]["low"] < point["y"]["value"] < point["y"]["high"]
+        assert point["group"] in found["groups"]
+        assert point["point"]["batch_size"] in (1, 4, 16)
+    left_out = [point for point in found["points"] if point["excluded"]]
+    assert {point["trial_id"] for point in left_out} == set(found["excluded"])
+
+
+PAGES = """
+import os, pathlib, subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+pathlib.Path("pids.tmp").write_text(f"{os.getpid()} {child.pid}")
+pathlib.Path("pids.tmp").rename("pids")
+child.wait()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_the_dashboard_ends_every_process_of_it(here, number):
+    (here / "dashboards").mkdir()
+    (here / "dashboards" / "__main__.py").write_text(PAGES)
+    server = subprocess.Popen([sys.executable, "-m", "workbench", "dashboard"], cwd=here)
+    pids = here / "pids"
+    wait_until(pids.exists)
+    server.send_signal(number)
+    server.wait(timeout=20)
+    for pid in map(int, pids.read_text().split()):
+        wait_until(lambda pid=pid: not psutil.pid_exists(pid) or dead(pid))
+
+
+def dead(pid):
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline, "waited for 20 s"
+        time.sleep(0.05)
 
 
 WITHOUT = """

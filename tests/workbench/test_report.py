@@ -69,6 +69,14 @@ def test_every_bad_point_is_listed_with_its_reason(files, name):
         assert words in text
 
 
+def test_points_have_one_name_and_intervals_say_what_they_cover(files):
+    page = files["report.html"].decode()
+    assert "within-run" in page
+    assert "16 in flight, draft length 5, 128 keep tokens, 1 replica" in page  # of the failed one
+    assert "batch_size=" not in page.partition("<h2>Environment")[0]
+    assert page.index("<details>") < page.index("cpu_logical") < page.index("</details>")
+
+
 def test_the_locked_plan_and_the_checksums_are_those_of_the_files(stored_run, tmp_path):
     paths = report(stored_run, tmp_path / "out")
     assert yaml.safe_load(paths["plan.lock.yaml"].read_text()) == stored_run.plan

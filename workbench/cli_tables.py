@@ -1,0 +1,165 @@
+"""Tables of points for a terminal: short where it is narrow, with intervals where there is room."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from experiments.metric_specs import METRICS
+from workbench.cli_output import has_room, say, say_labels, show_table
+from workbench.figures_text import interval, number
+from workbench.report_tables import measured, point_table
+from workbench.words import WITHIN_RUN, marks_legend, point_marks
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from experiments.records import MetricValue
+    from workbench.fronts import Front
+
+SHORT = {
+    "output_tok_s_device": "tok/s/dev",
+    "tok_s_user": "tok/s/user",
+    "ttft_s_p50": "TTFT s",
+    "e2e_s_p50": "E2E s",
+}
+"""Metrics of a narrow table and their headers; latencies are medians."""
+PREFIX = 8  # characters of an id that tell trials apart in all but the rarest store
+
+
+def show_points(points: pd.DataFrame, *, wide: bool) -> None:
+    """One row a point; intervals and whole ids where there is room for them."""
+    say_labels(points)
+    if has_room(wide):
+        table = point_table(points)
+        show_table("trials", table.headers, table.rows, whole=("trial",), wide=wide)
+        if table.note:
+            say(table.note)
+        return
+    shown = [name for name in SHORT if name in points.columns and points[name].notna().any()]
+    ids = short_ids([str(name) for name in points["trial_id"]])
+    rows = [
+        (ids[str(p["trial_id"])], _marks(p), str(p["state"]), *(number(p[name]) for name in shown))
+        for _, p in points.iterrows()
+    ]
+    headers = ("trial", "point", "state", *(SHORT[name] for name in shown))
+    show_table("trials", headers, rows, whole=("trial", "state"))
+    say(f"{_legend(points)}; TTFT and E2E are medians.")
+    say(f"{WITHIN_RUN}; --wide shows them with n, and every id whole.")
+
+
+def short_ids(ids: list[str]) -> dict[str, str]:
+    """Each id by its shortest beginning, of at least PREFIX characters, that no other shares."""
+    length = PREFIX
+    while len({name[:length] for name in ids}) < len(set(ids)):
+        length += 1
+    return {name: name[:length] for name in ids}
+
+
+def show_front(points: pd.DataFrame, front: Front) -> None:
+    """The front's points by x, how many points did not compete, and every label."""
+    room = has_room()
+    axes = (front.x.metric, front.y.metric)
+    ids = short_ids([str(name) for name in points["trial_id"]])
+    headers = ["point", *(_heading(name, room) for name in axes), "trial"]
+    for group, members in front.groups.items():
+        rows = points[points["trial_id"].isin(members) & front.on_front]
+        rows = rows.sort_values([front.x.metric, "trial_id"])
+        title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
+        cells = [
+            (_marks(p), *(_cell(p, name, room) for name in axes), _id(p, ids, room))
+            for _, p in rows.iterrows()
+        ]
+        show_table(title, headers, cells, whole=("trial",))
+    if front.groups:
+        say(f"{_legend(points)}. In brackets: {WITHIN_RUN}.")
+    else:
+        say("No valid point, so there is no front.")
+    out_of_it = sum(reason is not None for reason in front.excluded)
+    if out_of_it:
+        say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
+    say_labels(points)
+
+
+def front_document(points: pd.DataFrame, front: Front) -> dict[str, object]:
+    """The front for a program: axes, and every point with its values, intervals and group."""
+    axes = {"x": front.x, "y": front.y}
+    rows = []
+    for place, (_, p) in enumerate(points.iterrows()):
+        row = {
+            "trial_id": p["trial_id"],
+            "run_id": p["run_id"],
+            "group": front.group_of[place],
+            "on_front": bool(front.on_front[place]),
+            "excluded": front.excluded[place],
+            "point": {name.removeprefix("axis."): p[name] for name in _axes(p)},
+        }
+        rows.append(row | {key: _number(p, axis.metric) for key, axis in axes.items()})
+    return {
+        "axes": {
+            key: {"metric": a.metric, "direction": a.direction, "unit": _unit(a.metric)}
+            for key, a in axes.items()
+        },
+        "interval": "95 %, within-run",
+        "members": front.members,
+        "groups": front.groups,
+        "excluded": {row["trial_id"]: row["excluded"] for row in rows if row["excluded"]},
+        "points": rows,
+    }
+
+
+def show_metrics(metrics: Mapping[str, MetricValue]) -> None:
+    """Three digits and units; what is missing in one line with its reasons."""
+    rows = [
+        (name, number(m.value), _unit(name), str(m.n), interval(m.low, m.high))
+        for name, m in metrics.items()
+        if m.value is not None
+    ]
+    show_table("metrics", ("metric", "value", "unit", "n", "95 %, within-run"), rows)
+    reasons: dict[str, list[str]] = {}
+    for name, m in metrics.items():
+        if m.value is None:
+            reasons.setdefault(m.reason or "no reason kept", []).append(name)
+    if reasons:
+        said = [f"{', '.join(names)} ({why})" for why, names in reasons.items()]
+        say(f"missing: {'; '.join(said)}")
+
+
+def _id(point: pd.Series, ids: Mapping[str, str], room: bool) -> str:
+    whole = str(point["trial_id"])
+    return whole if room else ids[whole]
+
+
+def _cell(point: pd.Series, metric: str, room: bool) -> str:
+    if room:
+        return measured(point, metric)
+    spread = interval(point.get(f"{metric}.low"), point.get(f"{metric}.high"))
+    return f"{number(point[metric])} ({spread})" if spread else number(point[metric])
+
+
+def _number(point: pd.Series, metric: str) -> dict[str, object]:
+    parts = {part: point.get(f"{metric}.{part}") for part in ("low", "high", "n", "reason")}
+    return {"value": point.get(metric), **parts}
+
+
+def _heading(metric: str, room: bool) -> str:
+    spec = METRICS.get(metric)
+    return SHORT[metric] if metric in SHORT and not room else spec.heading if spec else metric
+
+
+def _unit(metric: str) -> str:
+    spec = METRICS.get(metric)
+    return spec.unit if spec else ""
+
+
+def _axes(point: pd.Series | pd.DataFrame) -> list[str]:
+    names = point.index if point.ndim == 1 else point.columns
+    return [str(name) for name in names if str(name).startswith("axis.")]
+
+
+def _marks(point: pd.Series) -> str:
+    return point_marks({name: point[name] for name in _axes(point)})
+
+
+def _legend(points: pd.DataFrame) -> str:
+    return marks_legend(dict.fromkeys(_axes(points))) or "one configuration"
