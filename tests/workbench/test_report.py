@@ -72,7 +72,7 @@ def test_every_bad_point_is_listed_with_its_reason(files, name):
 def test_points_have_one_name_and_intervals_say_what_they_cover(files):
     page = files["report.html"].decode()
     assert "within-run" in page
-    assert "16 in flight, draft length 5, 128 keep tokens, 1 replica" in page  # of the failed one
+    assert "16 in flight, 1 replica, draft length 5, 128 keep tokens" in page  # of the failed one
     assert "batch_size=" not in page.partition("<h2>Environment")[0]
     assert page.index("<details>") < page.index("cpu_logical") < page.index("</details>")
 
