@@ -19,6 +19,10 @@ from experiments.errors import WorkloadError
 
 BLOCK_TOKENS = 512
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+FORMATS = (
+    f"A trace is a CSV with exactly the columns {','.join(_AZURE)}, or JSONL with input_length, "
+    "output_length and timestamp (ms)."
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +46,10 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
     lines = text.split("\n")
     if not any(line.strip() for line in lines):
         raise WorkloadError("has no rows", where=str(path))
-    rows = tuple(_azure(path, lines) if lines[0].startswith(_AZURE[0]) else _mooncake(path, lines))
+    is_json = lines[0].lstrip().startswith("{")
+    if not is_json and "," in lines[0]:
+        _check_columns(path, lines[0])
+    rows = tuple(_mooncake(path, lines) if is_json or "," not in lines[0] else _azure(path, lines))
     if not rows:
         raise WorkloadError("has a header and no rows", where=str(path))
     return _from_zero(rows)
@@ -79,14 +86,19 @@ def json_rows(path: Path, lines: list[str]) -> Iterator[tuple[str, dict[str, obj
         yield place, row
 
 
+def _check_columns(path: Path, first: str) -> None:
+    """Refuse a CSV that is not Azure's, by the columns that it lacks."""
+    header = tuple(cell.strip() for cell in next(csv.reader([first])))
+    if header == _AZURE:
+        return
+    lacking = [name for name in _AZURE if name not in header]
+    what = f"lacks {', '.join(lacking)}" if lacking else "has other columns or another order"
+    raise WorkloadError(
+        f"{what}; has the columns {','.join(header)}", where=f"{path}:1", remedy=FORMATS
+    )
+
+
 def _azure(path: Path, lines: list[str]) -> Iterator[TraceRow]:
-    header = tuple(next(csv.reader(lines)))
-    if header != _AZURE:
-        raise WorkloadError(
-            f"has the columns {','.join(header)}",
-            where=f"{path}:1",
-            remedy=f"An Azure trace has {','.join(_AZURE)}.",
-        )
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue

@@ -6,7 +6,7 @@ Exit codes: 0 ok, 1 failure, 2 bad input, 3 a gate did not pass, 4 some trials f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from typer.core import TyperGroup
@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from kernels.errors import WorkbenchError
 from workbench import cli_check, cli_run, cli_show
 from workbench.cli_options import EXIT_INTERRUPTED
-from workbench.cli_output import err, say_error
+from workbench.cli_output import err, say, say_error
 
 if TYPE_CHECKING:
     from typer import Context
@@ -36,11 +36,29 @@ class _ExplainedGroup(TyperGroup):
 
 app = typer.Typer(
     cls=_ExplainedGroup,
-    help="Measure an inference engine so that the numbers can be defended.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        say(f"workbench {version('inference-workbench')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    _version: Annotated[
+        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it.")
+    ] = False,
+) -> None:
+    """Measure an inference engine so that the numbers can be defended."""
+
+
 for commands in (cli_run.COMMANDS, cli_show.COMMANDS, cli_check.COMMANDS):
     for name, function in commands.items():
         app.command(name)(function)

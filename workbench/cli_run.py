@@ -19,6 +19,7 @@ from workbench.cli_options import (
 )
 from workbench.cli_output import out, say, say_json, say_labels, show_table
 from workbench.errors import UsageError
+from workbench.figures_text import value_text
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, Store
@@ -292,15 +293,17 @@ def _show_outlook(found: Outlook) -> None:
 
 
 def _say_factors(found: Outlook) -> None:
-    """By what factor each trace was scaled to the model's context."""
-    factors = {
-        str(t.point.workload.get("name")): t.point.workload["scale_used"]
-        for t in found.trials
-        if "scale_used" in t.point.workload
-    }
-    for name, factor in sorted(factors.items()):
-        shown = f"{factor:.4g}" if isinstance(factor, float) else factor
-        say(f"workload {name}: lengths are those of the trace times {shown}")
+    """Of each workload its rows and content, and how a trace was scaled to the context."""
+    workloads = {str(t.point.workload.get("name")): t.point.workload for t in found.trials}
+    for name, facts in sorted(workloads.items()):
+        said = [f"{facts['rows']} rows"] if "rows" in facts else []
+        said.append(f"content: {facts.get('content')}")
+        if "scale_used" in facts:
+            said.append(f"lengths are those of the trace times {value_text(facts['scale_used'])}")
+        say(f"workload {name}: {'; '.join(said)}")
+    models = {Path(str(t.facts.model)).name for t in found.trials if not t.facts.simulated}
+    if models:
+        say(f"texts become tokens by the tokenizer of {', '.join(sorted(models))}")
 
 
 def _say_environment(found: Outlook) -> None:

@@ -15,6 +15,7 @@ from workbench.provenance import accelerator_name, manifest
 
 LITTLE_DISK_BYTES = 1_000_000_000
 LITTLE_MEMORY_BYTES = 2_000_000_000
+BUSY_SHARE = 0.5  # of the cores
 REQUIRED = {
     "torch": "the engine cannot run",
     "numpy": "nothing can run",
@@ -55,6 +56,7 @@ def examine(store: Path) -> list[Finding]:
         Finding(level="ok", subject="python", message=sys.version.split()[0]),
         *packages(installed_version),
         *host(facts),
+        *quiet(facts),
         kernels_clash(installed_version),
     ]
 
@@ -108,6 +110,28 @@ def host(facts: Mapping[str, object]) -> Iterator[Finding]:
     if governor not in (None, "performance"):
         message = f"the governor is {governor}: clocks move, so numbers on the CPU scatter"
         yield Finding(level="warning", subject="cpu", message=message)
+
+
+def quiet(facts: Mapping[str, object]) -> Iterator[Finding]:
+    """What besides a measurement uses the processors, and what there is to measure on."""
+    if not facts.get("devices"):
+        message = "CPU only: no GPU was found, so nothing here says how fast a GPU would be"
+        yield Finding(level="warning", subject="devices", message=message)
+    cores, load = facts.get("cpu_logical"), facts.get("load_average")
+    if not isinstance(cores, int) or not isinstance(load, list) or not load:
+        return
+    busy = load[0] > cores * BUSY_SHARE
+    note = ": other processes take time from a measurement; wait until they end" if busy else ""
+    yield Finding(
+        level="warning" if busy else "ok",
+        subject="load",
+        message=f"load average {load[0]:.1f} on {cores} cores{note}",
+    )
+    yield Finding(
+        level="ok",
+        subject="num_threads",
+        message=f"auto shares {cores} cores among the replicas; set engine.num_threads to fix it",
+    )
 
 
 def _room(subject: str, free: object, little: int) -> Finding:

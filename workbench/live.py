@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import signal
 import subprocess
@@ -34,6 +35,10 @@ class SweepRun(Run):
         super().__init__(folder)
         self._process = process
 
+    def __repr__(self) -> str:
+        summary = self.refresh().summary
+        return f"<SweepRun {self.run_id}: {progress_text(self._alive(summary))}>"
+
     def wait(self) -> SweepRun:
         """Block until the sweep has ended; returns the run as stored.
 
@@ -55,7 +60,7 @@ class SweepRun(Run):
     def _show_in_notebook(self) -> None:
         from IPython.display import HTML, display
 
-        handle = display(HTML(progress_html(self.summary)), display_id=True)
+        handle = display(HTML(progress_html(self._alive(self.summary))), display_id=True)
         for summary in self._summaries():
             handle.update(HTML(progress_html(summary)))
 
@@ -73,12 +78,18 @@ class SweepRun(Run):
         """The run's summary again and again until its process has ended, then once more."""
         try:
             while self._process.poll() is None:
-                yield self.refresh().summary
+                yield self._alive(self.refresh().summary)
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
             self._process.send_signal(signal.SIGINT)
             raise
         yield self.refresh().summary
+
+    def _alive(self, summary: RunSummary) -> RunSummary:
+        """The summary, which is no interruption while the process lives or has yet to begin."""
+        if summary.state == "interrupted" and self._process.poll() is None:
+            return dataclasses.replace(summary, state="starting")
+        return summary
 
     def _checked(self) -> SweepRun:
         self._process.wait()

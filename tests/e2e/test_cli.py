@@ -81,6 +81,28 @@ def test_a_run_is_planned_measured_listed_shown_and_reported(here):
     )
 
 
+def test_the_version_is_told(here):
+    assert workbench("--version").stdout.startswith("workbench 0.")
+
+
+def test_a_foreign_trace_is_refused_by_the_column_it_lacks(here):
+    (here / "foreign.csv").write_text("time,ContextTokens,GeneratedTokens\n1,2,3\n")
+    trace = {"name": "t", "kind": "trace", "path": "foreign.csv"}
+    told = workbench("plan", written(here, workloads=[trace]))
+    assert told.exit_code == 2
+    said = " ".join(told.stderr.split())
+    for words in ("lacks TIMESTAMP", "TIMESTAMP,ContextTokens,GeneratedTokens", "input_length"):
+        assert words in said
+
+
+def test_a_plan_says_what_a_trace_holds(here):
+    trace = {"name": "t", "kind": "trace", "path": "sample:azure", "scale": "auto"}
+    told = workbench("plan", written(here, workloads=[trace]))
+    assert told.exit_code == 0, told.output
+    assert "workload t: " in told.stdout
+    assert " rows; content: random ids; lengths are those of the trace times" in told.stdout
+
+
 def test_a_dry_run_measures_and_stores_nothing(here):
     result = workbench("run", written(here), "--dry-run")
     assert result.exit_code == 0

@@ -158,6 +158,7 @@ def test_what_does_not_end_in_the_drain_time_is_cancelled_and_counted():
     (record,) = records(simulation={"tpot_s": 0.1}, protocol=protocol)
     assert record.state is TrialState.FAILED
     assert "cancelled" in record.reason
+    assert "raise protocol.drain_s, or engine.num_threads" in record.reason
     assert measured(record)["cancelled_requests"] == 1
 
 

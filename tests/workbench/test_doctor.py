@@ -57,3 +57,13 @@ def test_little_room_and_moving_clocks_are_warned_of():
     found = {finding.subject: finding for finding in doctor.host(facts)}
     assert found["disk"].level == found["memory"].level == found["cpu"].level == "warning"
     assert "(no driver)" in found["accelerator"].message
+
+
+def test_a_busy_host_without_a_device_is_warned_of():
+    busy = {"devices": None, "cpu_logical": 2, "load_average": [6.0, 5.0, 4.0]}
+    found = {finding.subject: finding for finding in doctor.quiet(busy)}
+    assert found["devices"].message.startswith("CPU only")
+    assert found["load"].level == "warning"
+    assert "num_threads" in found["num_threads"].message
+    idle = {finding.subject: finding for finding in doctor.quiet({**busy, "load_average": [0.1]})}
+    assert idle["load"].level == "ok"

@@ -25,7 +25,10 @@ def test_a_sweep_runs_inside_a_running_loop_and_tells_its_progress(tmp_path, cap
 
     run = asyncio.run(cell())
     assert len(run.points()) == 1
-    assert "1 of 1 trials (1 ok), complete" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "1 of 1 trials (1 ok), complete" in said
+    assert "interrupted" not in said
+    assert repr(run) == f"<SweepRun {run.run_id}: 1 of 1 trials (1 ok), complete>"
 
 
 def test_a_wrong_plan_is_told_before_anything_starts(tmp_path):
