@@ -7,6 +7,8 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+SHOWN = "address.shown"
+
 
 def link(page: str, **parameters: str | None) -> str:
     """A relative link to `page` ("" is the overview) that carries `parameters`."""
@@ -14,9 +16,19 @@ def link(page: str, **parameters: str | None) -> str:
     return f"./{page}?{urlencode(given)}" if given else f"./{page}"
 
 
+def start() -> None:
+    """Forget what the page before showed; call once a page run, first."""
+    st.session_state[SHOWN] = {}
+
+
+def show(name: str, value: str) -> None:
+    """Keep what is shown, though the address leaves it out, for the link that is copied."""
+    st.session_state.setdefault(SHOWN, {})[name] = value
+
+
 def here() -> str:
-    """The full address of what is shown now."""
-    query = urlencode(st.query_params.to_dict())
+    """The full address of what is shown now, the defaults of today in words."""
+    query = urlencode(st.session_state.get(SHOWN, {}) | st.query_params.to_dict())
     base = (st.context.url or "").split("?")[0]
     return f"{base}?{query}" if query else base
 
@@ -47,6 +59,7 @@ def choose(
     asked = parameter(name)  # the empty text is a choice too
     index = options.index(default if asked is None or asked not in options else asked)
     picked = st.selectbox(label, options, index=index, key=f"choose.{name}", format_func=words)
+    show(name, picked)
     remember(name, None if picked == default else picked)
     return picked
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 
 import workbench as wb
+from dashboards import address
 from dashboards.parts import apply_style
 
 # Not "pages": streamlit serves a folder of that name by itself, past this file, to whoever
@@ -33,6 +34,7 @@ def main() -> None:
         menu_items={"Get help": None, "Report a bug": None, "About": None},
     )
     apply_style()
+    address.start()
     st.logo(WORDMARK, size="large")
     page = st.navigation(
         [

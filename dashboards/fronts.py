@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pandas as pd
+import streamlit as st
 
 import workbench as wb
 from dashboards import parts
@@ -136,14 +137,18 @@ def subtitle(summary: wb.RunSummary, points: pd.DataFrame) -> str:
 
 
 def show_small(points: pd.DataFrame, found: wb.Front, summary: wb.RunSummary) -> None:
-    """The front of the overview: to look at, not to click."""
+    """The front of the overview; a click on a point opens its trial."""
     look = Look(
         title=summary.question or "Which configurations does nothing else beat?",
         subtitle=subtitle(summary, points),
         dark=parts.is_dark(),
         height=340,
     )
-    parts.figure(pareto(points, found, look=look), points, "front", alt=finding(points, found))
+    drawn = pareto(points, found, look=look)
+    parts.figure(drawn, points, "front", on_click=lambda: None, alt=finding(points, found))
+    trial = parts.clicked("front")
+    if trial is not None:
+        st.switch_page("views/run.py", query_params={"run": summary.run_id, "trial": trial})
 
 
 def group_words(name: str) -> str:

@@ -12,6 +12,7 @@ from workbench.figures import MISSING, Best, interval, number, plural, repeats_w
 STATE_TONES = {
     "complete": "good",
     "ok": "good",
+    "passed": "good",
     "running": "busy",
     "partial": "warn",
     "invalid": "warn",
@@ -63,6 +64,19 @@ def headline(sentence: str, above: Iterable[str] = ()) -> str:
     return f'{eyebrow}<h1 class="wb-headline">{escape(sentence)}</h1>'
 
 
+def figure_head(title: str, subtitle: str, height: int, chart: str) -> str:
+    """Title and subtitle (HTML) of the figure `chart`, whose own, `height` pixels, is cut."""
+    cut = (
+        f".st-key-{chart} {{ margin-top: -{height}px; "
+        f"clip-path: inset({height}px 0 0 0); }} .st-key-{chart} .modebar-container "
+        f"{{ top: {height}px !important; }}"
+    )
+    return (
+        f'<style>{cut}</style><h2 class="wb-figure-title">{title}</h2>'
+        f'<p class="wb-note">{subtitle}</p>'
+    )
+
+
 def section(title: str) -> str:
     """A heading inside a page."""
     return f'<h2 class="wb-section">{escape(title)}</h2>'
@@ -84,8 +98,9 @@ def tile(label: str, found: Best, target: str | None) -> str:
     if found.value is None:
         body = f'<div class="value">{MISSING}</div><div class="range">{escape(found.reason)}</div>'
     else:
-        span = interval(found.low, found.high) or repeats_words(found.repeats) or "no interval"
-        ranged = f"{span}, n={found.n:,}"
+        span = interval(found.low, found.high)
+        scatter = f"{span} within run" if span else repeats_words(found.repeats) or "no interval"
+        ranged = f"{scatter}, n={found.n:,}"
         body = (
             f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
             f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'
@@ -101,8 +116,17 @@ def tiles(items: Iterable[str]) -> str:
     return f'<div class="wb-tiles">{"".join(items)}</div>'
 
 
-def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marks: Sequence[str] = ()) -> str:
-    """A table that scrolls sideways inside itself; `marks` are the classes of its rows."""
+def table(
+    heads: Sequence[str],
+    rows: Iterable[Sequence[Cell]],
+    marks: Sequence[str] = (),
+    *,
+    stacked: bool = False,
+) -> str:
+    """A table that scrolls sideways inside itself; `marks` are the classes of its rows.
+
+    On a phone each row of a `stacked` one is a card, with the head beside each number.
+    """
     rows = list(rows)
     kinds = [cell.kind for cell in rows[0]] if rows else [""] * len(heads)
     head = "".join(
@@ -110,11 +134,12 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[Cell]], marks: Sequence[
         for name, kind in zip(heads, kinds, strict=True)
     )
     body = "".join(
-        f'<tr class="{escape(mark)}">{"".join(_cell(cell) for cell in row)}</tr>'
+        f'<tr class="{escape(mark)}">{_cells(heads, row)}</tr>'
         for row, mark in zip(rows, marks or _endless(), strict=False)
     )
+    look = "wb-table stacked" if stacked else "wb-table"
     return (
-        f'<div class="wb-scroll"><table class="wb-table"><thead><tr>{head}</tr></thead>'
+        f'<div class="wb-scroll"><table class="{look}"><thead><tr>{head}</tr></thead>'
         f"<tbody>{body}</tbody></table></div>"
     )
 
@@ -143,9 +168,14 @@ def progress(counts: dict[str, int], planned: int) -> str:
     )
 
 
-def _cell(cell: Cell) -> str:
+def _cells(heads: Sequence[str], row: Sequence[Cell]) -> str:
+    return "".join(_cell(head, cell) for head, cell in zip(heads, row, strict=True))
+
+
+def _cell(head: str, cell: Cell) -> str:
     title = f' title="{escape(cell.title)}"' if cell.title else ""
-    return f'<td class="{escape(cell.kind)}"{title}>{cell.html}</td>'
+    named = f' data-head="{escape(head)}"' if "num" in cell.kind else ""
+    return f'<td class="{escape(cell.kind)}"{named}{title}>{cell.html}</td>'
 
 
 def _endless() -> Iterable[str]:

@@ -13,12 +13,14 @@ import workbench as wb
 from dashboards import address, markup, reading
 
 STYLE = Path(__file__).parent / "style.css"
+TOUCH = f"<script>{(STYLE.parent / 'touch.js').read_text(encoding='utf-8')}</script>"
 REFRESH_S = 2
 
 
 def apply_style() -> None:
-    """Load the style sheet; call once a page run, first."""
+    """Load the style sheet and what makes a tap a click; call once a page run, first."""
     st.html(STYLE)
+    st.html(TOUCH, unsafe_allow_javascript=True)
 
 
 def is_dark() -> bool:
@@ -48,21 +50,39 @@ def banners(summary: wb.RunSummary) -> None:
 
 
 def chosen_run() -> wb.RunSummary | None:
-    """The run of the address, chosen in the sidebar; the newest by default, None without any."""
+    """The run of the address, chosen in the sidebar; the newest by default, None without any.
+
+    An address with a trial and no run means the newest run that holds the trial.
+    """
     runs = {summary.run_id: summary for summary in reading.summaries()}
     if not runs:
         return None
+    asked = asked_run(list(runs))
+    if asked is None:
+        asked = _holder(list(runs), address.parameter("trial")) or next(iter(runs))
+    address.remember("run", asked)
+    picked = address.choose(
+        "Run", list(runs), "run", default="", words=lambda n: _run_words(runs[n])
+    )
+    if picked != asked:
+        address.remember("trial", None)  # it was of the run before
+    return runs[picked]
+
+
+def asked_run(run_ids: list[str]) -> str | None:
+    """The run of the address, which may be the beginning of its id; told where there is none."""
     asked = address.parameter("run")
-    full = next((name for name in runs if asked and name.startswith(asked)), None)
+    full = next((name for name in run_ids if asked and name.startswith(asked)), None)
     if asked is not None and full is None:
         st.warning("The run of this address is not in the store; the newest is shown instead.")
-    newest = next(iter(runs))
-    if asked != full:
-        address.remember("run", full)
-    picked = address.choose(
-        "Run", list(runs), "run", default=newest, words=lambda name: _run_words(runs[name])
-    )
-    return runs[picked]
+    return full
+
+
+def _holder(run_ids: list[str], trial_id: str | None) -> str | None:
+    """The first of the runs that holds the trial."""
+    if trial_id is None:
+        return None
+    return next((name for name in run_ids if reading.reader(name).holds(trial_id)), None)
 
 
 def _run_words(run: wb.RunSummary) -> str:
@@ -92,11 +112,17 @@ def figure(
     on_click: Callable[[], None] | None = None,
     alt: str = "",
 ) -> None:
-    """A figure with its downloads: SVG or PNG by the camera button, CSV, JSON and the link."""
+    """A figure below its title, with its downloads: SVG or PNG by the camera, CSV, JSON, the link.
+
+    The title is text of the page, as wide as the page allows. The figure keeps its own for the
+    pictures that are saved of it; on the page that part is cut off.
+    """
     image = str(st.session_state.get(f"{name}.image", "svg")).lower()
+    head = drawn.layout.meta
+    html(markup.figure_head(head["title"], head["subtitle"], head["height"], f"{name}-chart"))
     st.plotly_chart(
         drawn,
-        key=f"{name}.chart",
+        key=f"{name}-chart",
         theme=None,
         on_select=on_click or "ignore",
         selection_mode="points",
@@ -110,6 +136,13 @@ def figure(
     )
     with st.popover("Download or share", type="tertiary", icon=":material/download:"):
         _downloads(drawn, rows, name)
+
+
+def clicked(name: str) -> str | None:
+    """The trial of the point that was clicked in the figure `name`; None beside every point."""
+    chosen = st.session_state[f"{name}-chart"].selection.points
+    told = chosen[0].get("customdata") if chosen else None
+    return str(told[0]) if told else None
 
 
 def _downloads(drawn: go.Figure, rows: pd.DataFrame, name: str) -> None:

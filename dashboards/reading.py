@@ -30,6 +30,10 @@ class Reader:
         with self._lock:
             return self._run.refresh().summary
 
+    def holds(self, trial_id: str) -> bool:
+        """True where the run has stored the trial."""
+        return trial_id in self._run.trial_ids()
+
     def points(self) -> pd.DataFrame:
         """One row a point, the mean of its repeats. Not to be changed: every page shares it."""
         return self._read()[1]

@@ -6,15 +6,14 @@ import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, markup, parts, reading
-from dashboards.markup import Cell, figure_cell, text
+from dashboards import address, markup, metric_view, parts, reading
+from dashboards.markup import Cell, text
 from workbench.figures import (
     MISSING,
     Look,
     axis_phrase,
     configuration_table,
     interval,
-    metric_table,
     number,
     plural,
     repeats_words,
@@ -94,61 +93,35 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
     """Everything that was measured in one trial."""
     trial = reader.run.trial(trial_id)
     parts.html(_heading(trial) + _reason(trial.reason))
+    _requests(reader, trial)
     left, right = st.columns([1.25, 1], gap="large")
     with left:
         parts.html(markup.section("Metrics"))
-        parts.html(metrics_html(trial))
-        _missing_metrics(trial)
+        metric_view.show(trial)
     with right:
         parts.html(markup.section("Gates"))
         parts.html(gates_table(trial))
         parts.html(markup.section("Configuration"))
         parts.html(_configuration(trial, reader.run.plan))
-    parts.html(markup.section("Requests"))
-    _requests(reader, trial)
     _files(reader, trial)
 
 
-def metrics_html(trial: wb.TrialRecord) -> str:
-    """Every number with its interval, sample size and, on the name, its definition."""
-    found = metric_table(trial)
-    found = found[found["value"].notna()]
-    if found.empty:
-        return markup.note("Nothing was measured.")
-    rows = [
-        (
-            text(row.metric, "name", row.definition),
-            figure_cell(row.value),
-            Cell(html=interval(row.low, row.high), kind="num soft"),
-            text(row.unit, "soft fixed"),
-            text(f"{row.n:,}", "num soft"),
-        )
-        for row in found.itertuples()
-    ]
-    return markup.table(("Metric", "Value", "95 % interval", "Unit", "n"), rows)
-
-
-def _missing_metrics(trial: wb.TrialRecord) -> None:
-    """The metrics without a number, each with its reason, folded away."""
-    found = metric_table(trial)
-    found = found[found["value"].isna()]
-    if found.empty:
-        return
-    rows = [
-        (text(row.metric, "name", row.definition), figure_cell(None), text(row.reason, "free soft"))
-        for row in found.itertuples()
-    ]
-    with st.expander(f"{plural(len(rows), 'metric')} without a number, and why"):
-        parts.html(markup.table(("Metric", "Value", "Why there is none"), rows))
-
-
 def _gates_short(trial: wb.TrialRecord) -> str:
-    """How many gates passed, and the findings of those that did not."""
-    passed = sum(gate.passed for gate in trial.gates)
-    failed = [gate.message for gate in trial.gates if not gate.passed]
+    """How many gates passed, and the findings of those that did not; what was not judged."""
     if not trial.gates:
         return markup.note("No gate was checked.")
-    return markup.note("; ".join([f"{passed} of {len(trial.gates)} gates passed", *failed]))
+    judged = [gate for gate in trial.gates if gate.judged]
+    passed = sum(gate.passed for gate in judged)
+    told = [f"{passed} of {plural(len(judged), 'judged gate')} passed"]
+    if len(judged) < len(trial.gates):
+        told.append(f"{len(trial.gates) - len(judged)} not judged")
+    return markup.note("; ".join([*told, *(g.message for g in judged if not g.passed)]))
+
+
+def _verdict(*, passed: bool, judged: bool) -> str:
+    if not judged:
+        return "not judged"
+    return "passed" if passed else "failed"
 
 
 def gates_table(trial: wb.TrialRecord) -> str:
@@ -157,7 +130,7 @@ def gates_table(trial: wb.TrialRecord) -> str:
         return markup.note("No gate was checked: nothing was measured.")
     rows = [
         (
-            Cell(html=markup.pill("ok" if gate.passed else "failed")),
+            Cell(html=markup.pill(_verdict(passed=gate.passed, judged=gate.judged))),
             Cell(
                 html=f"{markup.plain(gate.name.replace('_', ' '))}"
                 f"<small>{markup.plain(gate.message)}</small>",
@@ -166,7 +139,7 @@ def gates_table(trial: wb.TrialRecord) -> str:
         )
         for gate in trial.gates
     ]
-    return markup.table(("Passed", "Gate and finding"), rows)
+    return markup.table(("Verdict", "Gate and finding"), rows)
 
 
 def _heading(trial: wb.TrialRecord) -> str:
@@ -196,12 +169,13 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
         found = metrics.get(name)
         if found is not None:
             spec = wb.METRICS[name]
-            span = interval(found.low, found.high) or (found.reason or "")
+            span = interval(found.low, found.high)
+            told = f"{span} within run" if span else found.reason or ""
             rows.append(
                 (
                     text(spec.heading, "soft", spec.definition),
                     Cell(
-                        html=f"{number(found.value)}<small>{markup.plain(span)}</small>",
+                        html=f"{number(found.value)}<small>{markup.plain(told)}</small>",
                         kind="num",
                     ),
                 )

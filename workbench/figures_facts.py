@@ -62,9 +62,10 @@ def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
 
 
 def metric_table(trial: TrialRecord) -> pd.DataFrame:
-    """metric, value, low, high, n, unit, definition, reason; in the order of METRICS."""
+    """name, metric (its label), value, low, high, n, unit, definition, reason; as in METRICS."""
     rows = [
         {
+            "name": name,
             "metric": spec.label,
             "value": found.value,
             "low": found.low,
@@ -77,7 +78,7 @@ def metric_table(trial: TrialRecord) -> pd.DataFrame:
         for name, spec in METRICS.items()
         if (found := trial.metrics.get(name)) is not None
     ]
-    columns = ("metric", "value", "low", "high", "n", "unit", "definition", "reason")
+    columns = ("name", "metric", "value", "low", "high", "n", "unit", "definition", "reason")
     return pd.DataFrame(rows, columns=list(columns))
 
 

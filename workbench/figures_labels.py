@@ -60,7 +60,8 @@ def free_positions(
 
 def _scale(values: np.ndarray, log: bool) -> Callable[[np.ndarray], np.ndarray]:
     moved = np.log10(values) if log else values
-    low, spread = moved.min(), (moved.max() - moved.min()) or 1.0
+    low = moved.min() if log else min(0.0, moved.min())  # where the axis starts
+    spread = (moved.max() - low) or 1.0
     return lambda given: ((np.log10(given) if log else given) - low) / spread
 
 

@@ -114,7 +114,7 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
     )
     return [
         value
-        + (f"<br>95 % interval {span}" if (span := interval(low, high)) else "")
+        + (f"<br>95 % interval {span}, within run" if (span := interval(low, high)) else "")
         + (f", n={n:.0f}" if n == n else "")
         for value, low, high, n in cells
     ]
@@ -218,8 +218,8 @@ def _ends_of(members: pd.DataFrame, drawn: pd.DataFrame, front: Front) -> str:
     )
 
 
-def axis_title(axis: Axis, arrows: Mapping[str, str]) -> str:
-    """Label, unit and an arrow that points the good way; below them statistic and basis.
+def axis_title(axis: Axis, arrows: Mapping[str, str], *, log: bool = False) -> str:
+    """Label, unit and an arrow that points the good way; below them statistic, basis and `log`.
 
     `arrows` is ACROSS or UP.
     """
@@ -227,6 +227,7 @@ def axis_title(axis: Axis, arrows: Mapping[str, str]) -> str:
     over = f"over {spec.basis}"
     if spec.statistic not in spec.label:
         over = f"{spec.statistic} {over}"
+    over += ", log scale" if log else ""
     better = f"better {arrows[axis.direction]}"
     return f"<b>{safe(spec.heading)}</b> {better}<br>{safe(over)}"
 

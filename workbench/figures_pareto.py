@@ -76,7 +76,7 @@ def pareto(
     _add_labels(figure, drawn, front, by, look)
     _add_selected(figure, drawn, look)
     _set_axes(figure, drawn)
-    _name_axes(figure, front, look)
+    _name_axes(figure, front, look, drawn)
     if by is not None:
         figure.update_layout(legend={"title": {"text": safe(axis_words(by)) + "  "}})
     figure.update_layout(uirevision="pareto", hovermode="closest", clickmode="event+select")
@@ -252,13 +252,14 @@ def is_log(values: np.ndarray) -> bool:
     return bool(finite.max() / finite.min() > LOG_RANGE)
 
 
-def _name_axes(figure: go.Figure, front: Front, look: Look) -> None:
+def _name_axes(figure: go.Figure, front: Front, look: Look, drawn: pd.DataFrame) -> None:
     """The name of y stands above the plot, so that nobody has to turn their head."""
-    figure.update_xaxes(title={"text": axis_title(front.x, ACROSS)})
+    log = {side: is_log(drawn[side].to_numpy(float)) for side in ("x", "y")}
+    figure.update_xaxes(title={"text": axis_title(front.x, ACROSS, log=log["x"])})
     margin, room = figure.layout.margin, 38
     figure.update_layout(margin={"t": margin.t + room}, height=figure.layout.height + room)
     figure.add_annotation(
-        text=axis_title(front.y, UP),
+        text=axis_title(front.y, UP, log=log["y"]),
         name="y",
         x=0,
         y=1,
@@ -285,8 +286,8 @@ def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
 
 
 def _padded(values: np.ndarray, whiskers: pd.Series) -> list[float]:
-    """A range with room for labels; it starts at zero unless that would waste half of it."""
+    """A range with room for labels; it starts at zero, so that lengths compare as numbers do."""
     low, high = float(values.min()), float(np.nanmax([*values, *whiskers]))
-    start = 0.0 if 0 <= low < 0.5 * high else low
+    start = min(0.0, low)
     room = (high - start) or abs(high) or 1.0
     return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from workbench.figures_text import wrap
+from workbench.figures_text import safe, wrap
 
 OKABE_ITO = (
     "#0072B2",
@@ -55,6 +55,8 @@ def base_figure(
     """An empty figure with the shared look, `height` pixels below its title.
 
     Both texts are escaped, and wrapped at `columns` characters of the title: 46 fit a phone.
+    `layout.meta` keeps them unwrapped, with the pixels they take, for pages that show them
+    beside the figure.
     """
     colours = ink(dark=dark)
     head, top = _head(title, subtitle, colours, columns)
@@ -62,6 +64,7 @@ def base_figure(
     figure.update_layout(
         template="none",
         title=head,
+        meta={"title": safe(title), "subtitle": safe(subtitle), "height": top},
         font={"family": FONT, "size": 13, "color": colours.text},
         paper_bgcolor=CLEAR,
         plot_bgcolor=CLEAR,

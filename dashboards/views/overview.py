@@ -22,26 +22,30 @@ MAX_MEMBERS = 12
 
 
 def main() -> None:
-    """The newest run in a sentence, four numbers and a front; then every run."""
+    """The newest run, or the one of the address, in a sentence, numbers and a front; then all."""
     runs = reading.summaries()
     for trouble in reading.unreadable():
         parts.html(markup.note(f"A run cannot be read: {trouble}"))
     if not runs:
         parts.empty_store()
         return
-    parts.live(lambda: _newest(runs[0].run_id), runs[0].run_id)
+    names = [run.run_id for run in runs]
+    shown = parts.asked_run(names) or names[0]
+    address.show("run", shown)
+    told = "Newest run" if shown == names[0] else "Run of this address"
+    parts.live(lambda: _one(shown, told), shown)
     parts.html(markup.section("Runs"))
     parts.html(_runs_table(runs[:MAX_RUNS]))
     if len(runs) > MAX_RUNS:
         parts.html(markup.note(f"The newest {MAX_RUNS} of {len(runs):,} runs."))
 
 
-def _newest(run_id: str) -> None:
+def _one(run_id: str, told: str) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     points = reader.points()
     front = fronts.front(points, wb.DEFAULT_X.metric, wb.DEFAULT_Y.metric, None)
-    parts.html(markup.headline(fronts.sentence(points, front, summary), _eyebrow(summary)))
+    parts.html(markup.headline(fronts.sentence(points, front, summary), _eyebrow(summary, told)))
     parts.banners(summary)
     parts.html(_tiles(points, summary))
     left, right = st.columns([1.7, 1], gap="medium")
@@ -54,10 +58,10 @@ def _newest(run_id: str) -> None:
             parts.html(_members(points, front, summary))
 
 
-def _eyebrow(summary: wb.RunSummary) -> list[str]:
+def _eyebrow(summary: wb.RunSummary, told: str) -> list[str]:
     link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
     where = [summary.model, summary.engine, summary.accelerator]
-    return ["Newest run", link, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
+    return [told, link, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
 
 
 def _tiles(points: pd.DataFrame, summary: wb.RunSummary) -> str:

@@ -12,7 +12,7 @@ from dashboards import address, fronts, markup, parts, reading, trial_view
 from workbench.figures import Look, axis_words, finding, number, pareto, plural
 
 MAX_ROWS = 200
-CHART, TABLE = "pareto.chart", "pareto.table"
+TABLE = "pareto.table"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,8 @@ def _body(run_id: str, view: View | None) -> None:
         trial_view.failures(reader.trials(), summary)
         return
     chosen = address.parameter("trial")
+    if chosen is not None and not reader.holds(chosen):
+        st.warning("The trial of this address is not stored in this run.")
     left, right = st.columns([2.2, 1], gap="medium")
     with left:
         _figure(points, found, view, summary)
@@ -123,9 +125,7 @@ def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSu
 
 def _clicked() -> None:
     """Put the clicked point's trial into the address; a click beside every point closes it."""
-    chosen = st.session_state[CHART].selection.points
-    told = chosen[0].get("customdata") if chosen else None
-    address.remember("trial", str(told[0]) if told else None)
+    address.remember("trial", parts.clicked("pareto"))
 
 
 def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
@@ -134,17 +134,26 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
     target = st.number_input(
         f"Only points with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
-        value=None,
+        value=_target(),
         placeholder="any",
         min_value=0.0,
         key="pareto.target",
         width=360,
     )
+    address.remember("target", None if target is None else f"{target:g}")
     rows = fronts.ranked(points, found, target)
     parts.html(_ranking_note(len(rows), len(points), target))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:
         _table(shown, points, view)
+
+
+def _target() -> float | None:
+    """The target of the address; None where it gives no number."""
+    try:
+        return max(0.0, float(address.parameter("target") or ""))
+    except ValueError:
+        return None
 
 
 def _ranking_note(count: int, total: int, target: float | None) -> str:

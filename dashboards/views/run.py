@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
-
 import pandas as pd
 import streamlit as st
+import yaml
 
 import workbench as wb
 from dashboards import address, environment_view, markup, parts, reading, trial_view
-from workbench.figures import cell_words, interval, number
+from workbench.figures import cell_words, in_order, interval, number, value_text
 
 SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
 MAX_TRIALS = 200
@@ -31,7 +30,7 @@ def _body(run_id: str) -> None:
     trial_id = address.parameter("trial")
     parts.html(_heading(summary, trial_id))
     parts.banners(summary)
-    if trial_id in reader.run.trial_ids():
+    if trial_id is not None and reader.holds(trial_id):
         trial_view.whole(reader, trial_id)
         return
     if trial_id is not None:
@@ -41,7 +40,7 @@ def _body(run_id: str) -> None:
     with trials:
         _trials(reader.trials(), summary)
     with plan:
-        st.code(json.dumps(reader.run.plan, indent=2, ensure_ascii=False), language="json")
+        st.code(yaml.safe_dump(reader.run.plan, sort_keys=False, allow_unicode=True), "yaml")
     with environment:
         environment_view.whole(reader.run.environment)
 
@@ -64,19 +63,29 @@ def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
     shown = [name for name in SHOWN if name in trials]
     heads = ["State", "Trial"]
     heads += [wb.METRICS[name].heading for name in shown]
-    first = trials.head(MAX_TRIALS)
+    first = _by_axes(trials).head(MAX_TRIALS)
     names = _names(trials, first)
     rows = [
         _trial_row(row, name, shown, summary)
         for name, (_, row) in zip(names, first.iterrows(), strict=True)
     ]
-    if trials["reason"].notna().any():
-        heads.append("Reason")
-    else:
-        rows = [row[:-1] for row in rows]
-    parts.html(markup.table(heads, rows))
+    parts.html(markup.table(heads, rows, stacked=True))
     if len(trials) > MAX_TRIALS:
         parts.html(markup.note(f"The first {MAX_TRIALS} of {len(trials):,} trials."))
+
+
+def _by_axes(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials in the order of their axes, then of their repeats; numbers before words."""
+    axes = [name for name in trials if name.startswith("axis.")]
+    places = pd.DataFrame(
+        {name: _places(trials[name].map(value_text)) for name in axes}, index=trials.index
+    )
+    places["repeat"] = trials["repeat"]
+    return trials.loc[places.sort_values(list(places), kind="stable").index]
+
+
+def _places(words: pd.Series) -> pd.Series:
+    return words.map({text: place for place, text in enumerate(in_order(words.unique()))})
 
 
 def _names(trials: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
@@ -96,11 +105,12 @@ def _trial_row(
     target = address.link("run", run=summary.run_id, trial=row["trial_id"])
     numbers = [_number_cell(row, metric) for metric in shown]
     reason = row["reason"] if isinstance(row["reason"], str) else ""
+    told = f"<small>{markup.plain(reason)}</small>" if reason else ""
+    link = markup.anchor(name, target)
     return (
         markup.Cell(html=markup.pill(str(row["state"]))),
-        markup.Cell(html=markup.anchor(name, target), kind="wide", title=row["trial_id"]),
+        markup.Cell(html=link + told, kind="wide whole", title=row["trial_id"]),
         *numbers,
-        markup.text(reason, "soft free"),
     )
 
 

@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import workbench as wb
+from dashboards.parts import TOUCH
 from tests.fakes import records
 from workbench.index import Index
 from workbench.trial_files import document
@@ -72,8 +73,12 @@ MARKUP = ("html", "markdown", "caption", "error", "warning")  # what a browser i
 
 
 def shown(app, kinds=(*MARKUP, "code")):
-    """Every text of the page, code blocks (which a browser shows literally) included."""
-    return "\n".join(str(_body(item)) for kind in kinds for item in app.get(kind))
+    """Every text of the page, code blocks (which a browser shows literally) included.
+
+    The script that the pages themselves bring is left out.
+    """
+    texts = "\n".join(str(_body(item)) for kind in kinds for item in app.get(kind))
+    return texts.replace(TOUCH, "")
 
 
 def _body(item):

@@ -282,3 +282,17 @@ def test_a_hover_says_the_interval_and_the_reason_once(points):
             hover = found[row.trial_id][3]
             assert hover.count("95 % interval") == 2
             assert hover.count("invalid") == int(row.state == "invalid")
+
+
+def test_a_linear_axis_starts_at_zero_and_a_logarithmic_one_says_so():
+    narrow = table([records.record(batch_size=size) for size in (15, 16)])
+    figure, _ = drawn(narrow)
+    for axis in (figure.layout.xaxis, figure.layout.yaxis):
+        assert axis.type is None
+        assert axis.range[0] <= 0 < axis.range[1]
+        assert axis.range[0] > -0.1 * axis.range[1]
+    assert "log scale" not in figure.to_json()
+    wide = table([records.record(batch_size=size) for size in (1, 4, 64)])
+    figure, _ = drawn(wide, x=TTFT)
+    assert figure.layout.xaxis.type == "log"
+    assert "log scale" in figure.layout.xaxis.title.text

@@ -3,12 +3,16 @@
 import dataclasses
 import json
 from html import escape
+from urllib.parse import parse_qsl
 
 import pytest
+import yaml
 
 import workbench as wb
+from dashboards.metric_view import doubled, numbers_table
 from tests.dashboards.conftest import MARKUP, PAGES, shown
 from tests.fakes import records
+from workbench.figures import metric_table
 from workbench.provenance import manifest
 
 KINDS = ("empty", "untouched", "demo", "failed", "hostile", "unicode")
@@ -153,6 +157,55 @@ def test_a_choice_goes_into_the_address_and_the_default_does_not(open_page):
     assert app.query_params["y"] in ("output_tok_s", ["output_tok_s"])
 
 
+def test_the_copied_link_shows_the_same_after_a_newer_run(open_page, tmp_path):
+    older = records.fill_store(tmp_path, name="older")
+    links = {page: copied_link(open_page(tmp_path, page)) for page in ("overview", "pareto")}
+    assert {"x", "y", "group"} <= set(links["pareto"])
+    newer = records.fill_store(tmp_path, records.failed_records())
+    assert newer.run_id in shown(open_page(tmp_path, "overview"))
+    for page, query in links.items():
+        assert query["run"] == older.run_id
+        drawn = open_page(tmp_path, page, **query).get("plotly_chart")
+        assert "not drawn" in drawn[0].proto.spec
+
+
+def copied_link(app):
+    """The parameters of the link below the first figure."""
+    link = next(item.value for item in app.code if "run=" in item.value)
+    return dict(parse_qsl(link.partition("?")[2], keep_blank_values=True))
+
+
+def test_a_trial_without_its_run_opens_the_run_that_holds_it(open_page, tmp_path):
+    older = records.fill_store(tmp_path, [records.record(batch_size=4)])
+    newer = records.fill_store(tmp_path, [records.record(batch_size=16)])
+    (trial,) = older.trial_ids()
+    for page in ("pareto", "run"):
+        app = open_page(tmp_path, page, trial=trial)
+        assert app.selectbox(key="choose.run").value == older.run_id
+        assert trial in shown(app)
+        app = open_page(tmp_path, page, trial=trial, run=newer.run_id)
+        assert "not stored in this run" in shown(app)
+
+
+def test_a_target_of_the_address_is_applied(open_page):
+    app = open_page("demo", "pareto", target="100")
+    assert app.number_input(key="pareto.target").value == 100.0
+    assert not open_page("demo", "pareto", target="none").exception
+
+
+def test_a_gate_that_was_not_judged_is_neither_passed_nor_failed(open_page, tmp_path):
+    plain = records.record()
+    first, last = plain.gates
+    gates = (first, dataclasses.replace(last, judged=False, message="not judged: 3 requests"))
+    run = records.fill_store(tmp_path, [dataclasses.replace(plain, gates=gates)])
+    (trial,) = run.trial_ids()
+    text = shown(open_page(tmp_path, "pareto", trial=trial))
+    assert "1 of 1 judged gate passed; 1 not judged" in text
+    text = shown(open_page(tmp_path, "run", trial=trial))
+    assert 'wb-pill calm">not judged' in text
+    assert text.count('wb-pill good">passed') == 1
+
+
 def test_an_address_can_ask_for_no_grouping(open_page):
     app = open_page("demo", "pareto")
     assert app.selectbox(key="choose.group").value == "axis.draft_length"
@@ -214,3 +267,51 @@ def test_ten_thousand_trials_open_on_every_page(open_page, big_store):
     app.switch_page("views/run.py").run()
     assert not app.exception
     assert "The first 200 of 10,000 trials." in shown(app)
+
+
+def test_trials_are_in_the_order_of_their_axes_with_the_reason_below_the_name(open_page, tmp_path):
+    sizes = (16, 1, 4)
+    trials = [records.record(batch_size=size) for size in sizes]
+    bad = records.record(batch_size=2, state=records.TrialState.INVALID)
+    records.fill_store(tmp_path, [*trials, bad])
+    text = shown(open_page(tmp_path, "run"))
+    places = [text.index(f">{size} in flight<") for size in (1, 2, 4, 16)]
+    assert places == sorted(places)
+    assert f"2 in flight</a><small>{bad.reason}</small>" in text
+
+
+def test_a_locked_plan_is_shown_as_yaml(open_page, stores):
+    (summary,) = wb.Store(stores["demo"]).runs()
+    plan = wb.Store(stores["demo"]).run(summary.run_id).plan
+    assert plan in [yaml.safe_load(item.value) for item in open_page("demo", "run").code]
+
+
+def test_a_figure_has_its_title_as_text_of_the_page_and_keeps_its_own_for_pictures(open_page):
+    app = open_page("demo", "pareto")
+    title = json.loads(app.get("plotly_chart")[0].proto.spec)["layout"]["title"]["text"]
+    heading = title.split("</b>")[0].removeprefix("<b>").replace("<br>", " ")
+    assert f'<h2 class="wb-figure-title">{heading}</h2>' in shown(app)
+
+
+def test_times_from_the_schedule_are_left_out_where_they_say_nothing_new():
+    plain = records.record()
+    same = plain.metrics | {"ttft_sched_s_p50": plain.metrics["ttft_s_p50"]}
+    assert doubled(dataclasses.replace(plain, metrics=same)) == {"ttft_sched_s_p50"}
+    other = plain.metrics | {"ttft_sched_s_p50": plain.metrics["e2e_s_p50"]}
+    assert doubled(dataclasses.replace(plain, metrics=other)) == set()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cells"),
+    [
+        ("ttft_s_p50", 0.0184, ("18.4", "ms")),
+        ("e2e_s_p50", 1.25, ("1.25", "s")),
+        ("memory_peak_bytes", 2_500_000_000.0, ("2.50", "GB")),
+        ("completed_requests", 1234.0, ("1,234", "requests")),
+    ],
+)
+def test_a_metric_is_shown_in_a_unit_that_is_easy_to_read(name, value, cells):
+    metric = type(records.record().metrics["ttft_s_p50"])(value=value, n=8)
+    trial = dataclasses.replace(records.record(), metrics={name: metric})
+    table = numbers_table(metric_table(trial))
+    assert all(f">{cell}</td>" in table for cell in cells)
