@@ -53,7 +53,10 @@ def _say_version(asked: bool) -> None:
 @app.callback()
 def options(
     _version: Annotated[
-        bool, typer.Option("--version", callback=_say_version, is_eager=True, help="Say it.")
+        bool,
+        typer.Option(
+            "--version", callback=_say_version, is_eager=True, help="Print the version and stop."
+        ),
     ] = False,
 ) -> None:
     """Measure an inference engine so that the numbers can be defended."""
