@@ -35,9 +35,12 @@ PROBES = ("_stcore/health", "_stcore/host-config")
 class Visit:
     """One open page and everything that went wrong on it."""
 
-    def __init__(self, browser, address, path, width=1280, scheme="light"):
+    def __init__(self, browser, address, path, width=1280, scheme="light", touch=False):
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
+            viewport={"width": width, "height": 900},
+            color_scheme=scheme,
+            has_touch=touch,
+            is_mobile=touch,
         )
         self.page = self.context.new_page()
         self.page.set_default_timeout(PATIENCE_MS)

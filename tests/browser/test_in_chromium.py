@@ -7,6 +7,17 @@ from tests.fakes import records
 
 pytestmark = pytest.mark.browser
 PAGES = ("", "pareto", "run")
+RING_IS_AT = """place => {
+  const marks = [...document.querySelectorAll(".js-plotly-plot g.points path.point")];
+  const middle = (mark) => {
+    const box = mark.getBoundingClientRect();
+    return [box.x + box.width / 2, box.y + box.height / 2];
+  };
+  const ring = marks.find((mark) => mark.getBoundingClientRect().width > 18);
+  if (!ring) return false;
+  const [at, wanted] = [middle(ring), middle(marks[place])];
+  return Math.hypot(at[0] - wanted[0], at[1] - wanted[1]) < 12;
+}"""
 
 
 @pytest.mark.parametrize("path", PAGES)
@@ -54,6 +65,38 @@ def test_a_click_on_a_point_leads_to_its_trial(visit, demo_store):
     page.get_by_role("heading", name="Gates").wait_for()
     opened.settle()
     assert trial in page.inner_text("body")
+    opened.check()
+
+
+def test_a_click_on_the_overview_opens_the_trial(visit, demo_store):
+    opened = visit(demo_store, "")
+    point = opened.page.locator(".js-plotly-plot g.points path.point").last.bounding_box()
+    at = (point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    opened.page.mouse.move(*at)
+    opened.page.mouse.click(*at)
+    opened.page.wait_for_url("**/run?*trial=*")
+    opened.page.get_by_role("heading", name="Gates").wait_for()
+    opened.settle()
+    opened.check()
+
+
+def test_each_tap_selects_the_point_below_it_at_once(visit, demo_store):
+    opened = visit(demo_store, "pareto", width=390, touch=True)
+    page = opened.page
+    assert not page.locator(".js-plotly-plot .modebar-container").is_visible()
+    seen = set()
+    for place in (0, 3, 9):
+        point = page.locator(".js-plotly-plot g.points path.point").nth(place)
+        point.scroll_into_view_if_needed()
+        box = point.bounding_box()
+        at = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        before = page.url
+        page.touchscreen.tap(*at)
+        page.wait_for_function("before => location.href !== before", arg=before)
+        opened.settle()
+        seen.add(page.url.split("trial=")[1])
+        page.wait_for_function(RING_IS_AT, arg=place, timeout=15_000)
+    assert len(seen) == 3
     opened.check()
 
 
