@@ -167,6 +167,8 @@ def _add_failures(figure: go.Figure, timeline: Timeline) -> None:
 def _add_window(figure: go.Figure, window_s: tuple[float, float] | None, *, dark: bool) -> None:
     if window_s is None:
         return
+    top, room = figure.layout.margin.t, 18  # for the word above the shade, below the head
+    figure.update_layout(margin={"t": top + room}, height=figure.layout.height + room)
     figure.add_vrect(
         x0=window_s[0],
         x1=window_s[1],

@@ -58,6 +58,7 @@ def test_the_timeline_draws_each_measured_request_from_sent_to_last_token(tmp_pa
     assert receiving.x[1::3] == tuple(measured["ended_s"])
     assert tuple(first.x) == tuple(measured["chunk_time_s"].str[0])
     assert figure.layout.shapes[0].x0 == 0.5
+    assert figure.layout.margin.t >= figure.layout.meta["height"] + 15  # the word "measured" shows
     assert "4 requests; the longest wait" in figure.layout.title.text
     assert "1 warm-up request not drawn" in figure.layout.title.text
 
