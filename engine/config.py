@@ -45,8 +45,10 @@ class ModelLimits(Protocol):
 _DEFAULT_KEEP_BEYOND_WINDOW = 12  # 140 rows at the window of 128 of V4.1
 
 
-def _says(sentence: str, *, least: int | None = None) -> dict[str, str | int | None]:
-    return {"sentence": sentence, "least": least}
+def _says(
+    sentence: str, *, least: int | None = None, most: int | None = None
+) -> dict[str, str | int | None]:
+    return {"sentence": sentence, "least": least, "most": most}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +89,8 @@ class EngineConfig:
         default=0, metadata=_says("Tokens that a caller may roll back.", least=0)
     )
     data_parallel_size: int = field(
-        default=1, metadata=_says("Replicas, each a process with its own model.", least=1)
+        default=1,
+        metadata=_says("Replicas, each a process with its own model.", least=1, most=1024),
     )
     max_num_seqs: int = field(
         default=256, metadata=_says("Most sequences running at once in a replica.", least=1)
@@ -121,13 +124,16 @@ class EngineConfig:
             "CPU threads of all replicas together; None is one a replica for a narrow model "
             "(hidden size below 1,024), else torch's own number.",
             least=1,
+            most=4096,
         ),
     )
 
     def __post_init__(self) -> None:
         for f in fields(self):
             value = getattr(self, f.name)
-            object.__setattr__(self, f.name, _checked(f.name, value, f.metadata.get("least")))
+            checked = _checked(f.name, value, f.metadata.get("least"))
+            _refuse_above(f.name, checked, f.metadata.get("most"))
+            object.__setattr__(self, f.name, checked)
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, ConfigValue]) -> EngineConfig:
@@ -306,6 +312,11 @@ _OPTIONAL = frozenset(
         "num_threads",
     }
 )
+
+
+def _refuse_above(name: str, value: object, most: int | None) -> None:
+    if most is not None and isinstance(value, int) and value > most:
+        raise ConfigError(f"{value} is too large.", where=name, remedy=f"Use at most {most}.")
 
 
 def _checked(name: str, value: object, least: int | None) -> object:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping
 from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from engine.config import describe_fields
-from experiments.border import nearest
+from experiments.border import brief, nearest
 from experiments.errors import PlanError
 from experiments.plan import Plan
 from experiments.records import AxisValue
@@ -85,24 +86,37 @@ def check_names(plan: Plan) -> None:
 
 def combinations(plan: Plan) -> list[dict[str, AxisValue]]:
     """Axis values of every combination; several workloads are an axis of their own."""
+    _refuse_too_many(plan)
     blocks = [_rows(block.product, block.zip) for block in plan.axes]
     named = {name for block in plan.axes for name in block.axes}
     if WORKLOAD_AXIS not in named and len(plan.workloads) > 1:
         blocks.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
-    total = 1
-    for block in blocks:
-        total *= len(block)
-    if total > MAX_POINTS:
-        raise PlanError(
-            f"has {total} points, more than {MAX_POINTS}",
-            where="axes",
-            remedy="Sweep fewer values.",
-        )
     merged = [
         {name: value for part in parts for name, value in part.items()}
         for parts in itertools.product(*blocks)
     ]
     return merged or [{}]
+
+
+def _refuse_too_many(plan: Plan) -> None:
+    """Count before anything is spread out: the counts cost no memory."""
+    named = {name for block in plan.axes for name in block.axes}
+    points = 1 if WORKLOAD_AXIS in named else len(plan.workloads)
+    for block in plan.axes:
+        lengths = [len(values) for values in block.axes.values()]
+        points *= math.prod(lengths) if block.product is not None else lengths[0]
+    if points > MAX_POINTS:
+        raise PlanError(
+            f"has {points} points, more than {MAX_POINTS}",
+            where="axes",
+            remedy="Sweep fewer values.",
+        )
+    if points * plan.repeat_count > MAX_POINTS:
+        raise PlanError(
+            f"asks for {points * plan.repeat_count} trials, more than {MAX_POINTS}",
+            where="repeats",
+            remedy=f"Use at most {MAX_POINTS // points} repeats, or sweep fewer values.",
+        )
 
 
 def _rows(
@@ -144,7 +158,7 @@ def with_field(model: Model, name: str, value: AxisValue) -> Model:
     except ValidationError as error:
         message = error.errors()[0]["msg"]
         raise PlanError(
-            f"{message[0].lower()}{message[1:]}, got {value!r}", where=f"axes: {name}"
+            f"{message[0].lower()}{message[1:]}, got {brief(value)}", where=f"axes: {name}"
         ) from error
 
 

@@ -11,11 +11,23 @@ from pydantic_core import ErrorDetails
 
 from experiments.errors import PlanError
 
+MOST_SHOWN = 200
+"""Characters of a wrong value that an error repeats."""
+
 
 class Border(BaseModel):
     """A frozen document of known fields and exact types."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
+
+
+def brief(value: object) -> str:
+    """`value` as an error shows it: its repr, cut to 200 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of more digits than Python writes out
+        return "a number of thousands of digits"
+    return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -53,7 +65,7 @@ def _sentence(finding: ErrorDetails) -> str:
     message = finding["msg"].removeprefix("Value error, ")
     if finding["type"] in ("value_error", "union_tag_not_found"):
         return message
-    return f"{message[0].lower()}{message[1:]}, got {finding['input']!r}"
+    return f"{message[0].lower()}{message[1:]}, got {brief(finding['input'])}"
 
 
 def _remedy(finding: ErrorDetails) -> str | None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from experiments.border import Border, explain
+from experiments.border import MOST_SHOWN, Border, brief, explain
 from experiments.errors import PlanError
 from experiments.records import AxisValue
 from experiments.workload_specs import WorkloadSpec, resolved_source
@@ -71,7 +71,7 @@ PROTOCOLS = {
 def _named_protocol(value: object) -> object:
     if isinstance(value, str):
         if value not in PROTOCOLS:
-            raise ValueError(f"is {value!r}, which is none of {', '.join(PROTOCOLS)}")
+            raise ValueError(f"is {brief(value)}, which is none of {', '.join(PROTOCOLS)}")
         return PROTOCOLS[value]
     if isinstance(value, Mapping):
         base = PROTOCOLS.get(str(value.get("name", "quick")))
@@ -83,7 +83,7 @@ class ClosedLoad(Border):
     """A fixed number of requests in flight: each one that ends is replaced at once."""
 
     kind: Literal["closed"] = "closed"
-    batch_size: int = Field(default=1, ge=1)
+    batch_size: int = Field(default=1, ge=1, le=100_000)
 
 
 class RateLoad(Border):
@@ -232,7 +232,18 @@ def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = No
 
 
 class _UniqueKeys(yaml.SafeLoader):
-    """YAML where a key given twice is an error, not a silent loss of the first."""
+    """YAML where a key given twice is an error, not a silent loss of the first.
+
+    Aliases are refused: a few lines of them unfold into more than any memory holds.
+    """
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.composer.ComposerError(
+                problem="an alias (*name) is used; write the value out",
+                problem_mark=self.peek_event().start_mark,
+            )
+        return super().compose_node(parent, index)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[object, object]:
         seen: set[object] = set()
@@ -240,10 +251,14 @@ class _UniqueKeys(yaml.SafeLoader):
             key = self.construct_object(key_node, deep=True)
             if key in seen:
                 raise yaml.constructor.ConstructorError(
-                    problem=f"the key {key!r} is given twice", problem_mark=key_node.start_mark
+                    problem=f"the key {brief(key)} is given twice", problem_mark=key_node.start_mark
                 )
             seen.add(key)
         return super().construct_mapping(node, deep=deep)
+
+
+_NOT_YAML = (yaml.YAMLError, TypeError, ValueError, LookupError, AttributeError, OverflowError)
+"""What PyYAML raises for wrong text, and for dates and numbers that Python does not have."""
 
 
 def _read_yaml(path: Path) -> Mapping[str, object]:
@@ -257,8 +272,10 @@ def _read_yaml(path: Path) -> Mapping[str, object]:
         ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise PlanError(f"cannot be read: {error}", where=str(path)) from error
-    except (yaml.YAMLError, TypeError) as error:
-        raise PlanError(f"is not YAML: {error}", where=str(path)) from error
+    except RecursionError as error:
+        raise PlanError("is nested too deeply", where=str(path)) from error
+    except _NOT_YAML as error:
+        raise PlanError(f"is not YAML: {str(error)[:MOST_SHOWN]}", where=str(path)) from error
     if document is None:
         raise PlanError(
             "is empty", where=str(path), remedy="Give at least a name and one workload."

@@ -253,6 +253,19 @@ def test_the_published_plans_can_be_read():
         ({"simulation": {"ttft": 1}}, "Did you mean ttft_s"),
         ({"simulation": {"ttft_s": "fast"}}, "not a number"),
         ({"simulation": {"ttft_s": 1.0}, "target": "in_process"}, "target: simulated"),
+        ({"repeats": 100_000_000}, "repeats.*100000000 trials, more than 100000"),
+        ({"protocol": {"name": "quick", "repeats": 10**12}}, "more than 100000"),
+        (
+            {"axes": [{"product": {n: list(range(999)) for n in ("seed", "max_num_seqs")}}]},
+            "has 998001 points, more than 100000",
+        ),
+        ({"load": {"kind": "closed", "batch_size": 10**9}}, "load.*batch_size"),
+        ({"load": {"kind": "poisson", "rate": float("inf")}}, "finite number"),
+        ({"load": {"kind": "trace", "time_scale": float("nan")}}, "finite number"),
+        (
+            {"workloads": [{"name": "t", "kind": "trace", "path": "x", "scale": float("inf")}]},
+            "scale.*got inf",
+        ),
     ],
 )
 def test_a_bad_plan_is_refused_with_the_field_and_a_remedy(fields, said):
@@ -268,6 +281,8 @@ def test_a_bad_plan_is_refused_with_the_field_and_a_remedy(fields, said):
         ({"draft_length": 9}, "draft_length.*Use 0 to 5"),
         ({"replay_keep_tokens": 100}, "Use at least 134"),
         ({"draft_length": "five"}, "draft_length"),
+        ({"data_parallel_size": 1025}, "data_parallel_size.*Use at most 1024"),
+        ({"num_threads": 4097}, "num_threads.*Use at most 4096"),
         ({"replay_mode": "compcat"}, "replay_mode"),
     ],
 )
@@ -286,6 +301,14 @@ def test_the_engine_refuses_a_configuration_before_anything_runs(engine, said):
         ("{[1, 2]: 3}", "is not YAML"),
         ("name: x\n", "workloads.*is missing"),
         ("a: !!python/object/apply:os.system ['true']", "is not YAML"),
+        ("a: &x [1]\nb: *x\n", "alias .*is used"),
+        ("a: &x {b: 1}\nc:\n  <<: *x\n", "alias .*is used"),
+        ("a: 2026-99-99\n", "is not YAML"),
+        ("a: !!int abc\n", "is not YAML"),
+        ("a: !!bool perhaps\n", "is not YAML"),
+        ("a: !!timestamp never\n", "is not YAML"),
+        (f"a: {'9' * 5000}\n", "is not YAML"),
+        ("[" * 5000, "nested too deeply"),
     ],
 )
 def test_a_bad_file_is_refused_by_its_name(tmp_path, text, said):
@@ -302,3 +325,9 @@ def test_a_missing_file_and_bytes_that_are_no_text_are_refused(tmp_path):
     path.write_bytes(b"\xff\xfe\x00name")
     with pytest.raises(PlanError, match="cannot be read"):
         load_plan(path)
+
+
+def test_an_error_repeats_only_the_beginning_of_a_long_value():
+    with pytest.raises(PlanError) as caught:
+        points(repeats="9" * 100_000)
+    assert len(str(caught.value)) < 500
