@@ -23,8 +23,9 @@ class Protocol(Border):
 
     A trial stops sending when `measured_s` have passed, and `measured_per_slot` requests a slot
     and `measured_requests` in all (a median needs 4) are complete; at the latest after `limit_s`
-    or `max_requests`. Then it drains for at most `drain_s`. `quick` bounds the time and is
-    stamped indicative; `standard` follows the rule 60 s and 10 requests a slot.
+    or `max_requests`. Then it drains for at most `drain_s`. `limit_s` bounds the warm-up too.
+    `quick` bounds the time and is stamped indicative; `standard` follows the rule 60 s and 10
+    requests a slot.
     """
 
     name: Literal["quick", "standard"] = "quick"

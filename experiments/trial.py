@@ -96,6 +96,7 @@ def _warm_up(planned: PlannedTrial, plan: Plan) -> Phase:
         item=lambda index: planned.workload.item(index, salt),
         arrival=ClosedArrival(slots),
         max_requests=slots * protocol.warm_up_per_slot,
+        limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         output_cap=protocol.warm_up_output_tokens,
         warm_up=True,

@@ -201,3 +201,9 @@ def test_a_trial_goes_on_until_it_has_its_requests_or_reaches_its_limit():
     (cut,) = records(protocol={**protocol, "limit_s": 3.0}, simulation={"ttft_s": 1.0})
     assert measured(cut)["completed_requests"] < 5
     assert measured(cut)["duration_s"] == pytest.approx(3.0, abs=0.1)
+
+
+def test_a_warm_up_ends_at_the_limit_too():
+    protocol = {"name": "quick", "warm_up_per_slot": 1_000_000, "limit_s": 5.0}
+    (record,) = records(protocol=protocol, simulation={"ttft_s": 1.0, "tpot_s": 0.0})
+    assert sum(r.warm_up for r in record.requests) in (5, 6)
