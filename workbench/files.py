@@ -43,12 +43,8 @@ def read_json(path: Path) -> dict[str, object]:
     """The JSON object in `path`; StoreError when it is absent, damaged or not an object."""
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"cannot be read ({error}).",
-            where=str(path),
-            remedy="Restore it from a copy, or move this folder out of the store.",
-        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise unreadable(path, error) from error
     if not isinstance(document, dict):
         raise StoreError(
             "is not a JSON object.",
@@ -56,6 +52,15 @@ def read_json(path: Path) -> dict[str, object]:
             remedy="Restore it from a copy, or move this folder out of the store.",
         )
     return document
+
+
+def unreadable(path: Path, error: Exception) -> StoreError:
+    """The error for a file or folder of a store that cannot be read."""
+    return StoreError(
+        f"cannot be read ({error}).",
+        where=str(path),
+        remedy="Restore it from a copy, or move this folder out of the store.",
+    )
 
 
 def write_bytes(path: Path, content: bytes) -> None:

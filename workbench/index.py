@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from contextlib import closing
 from pathlib import Path
 
-from workbench.errors import NewerFormatError
-from workbench.files import disk_full, to_json
-from workbench.trial_files import FORMAT_VERSION
+from workbench.errors import NewerFormatError, StoreError
+from workbench.files import disk_full, explained, to_json
+from workbench.trial_files import FORMAT_VERSION, check_document
 
 INDEX_NAME = "index.sqlite"
 DAMAGED = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -68,22 +68,28 @@ class Index:
                 self._insert(rows)
 
     def remove(self) -> None:
-        """Delete the index; readers fall back to the folders."""
-        for suffix in ("", "-wal", "-shm"):
-            self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
+        """Delete the index; readers fall back to the folders. StoreError if it cannot be."""
+        with explained(self.path.parent):
+            for suffix in ("", "-wal", "-shm"):
+                self.path.with_name(self.path.name + suffix).unlink(missing_ok=True)
 
     def documents(self, run_id: str) -> dict[str, dict[str, object]]:
-        """Trial id -> trial.json of what is indexed of one run; nothing when unreadable."""
+        """Trial id -> trial.json of what is indexed of one run; nothing when unreadable.
+
+        Rows that are no trial of that id, and an index of another format, are passed over.
+        """
         query = "SELECT trial_id, document FROM trials WHERE run_id = ?"
         if not self.path.exists():
             return {}
         try:
             with closing(self._connect("ro")) as connection:
-                return {
-                    name: json.loads(text) for name, text in connection.execute(query, (run_id,))
-                }
-        except (sqlite3.Error, ValueError):
+                if connection.execute("PRAGMA user_version").fetchone()[0] != FORMAT_VERSION:
+                    return {}
+                rows = connection.execute(query, (run_id,)).fetchall()
+        except sqlite3.Error:
             return {}
+        found = {name: _document(text, self.path) for name, text in rows}
+        return {name: item for name, item in found.items() if item and item["trial_id"] == name}
 
     def _insert(self, rows: list[tuple[str, str, str]]) -> None:
         with closing(self._connect("rwc")) as connection, connection:
@@ -96,3 +102,15 @@ class Index:
     def _connect(self, mode: str) -> sqlite3.Connection:
         location = self.path.absolute().as_uri()
         return sqlite3.connect(f"{location}?mode={mode}", uri=True, timeout=30.0)
+
+
+def _document(text: object, path: Path) -> dict[str, object] | None:
+    """The trial in one row; None where it is none."""
+    try:
+        found = json.loads(text) if isinstance(text, str) else None
+        if isinstance(found, dict):
+            check_document(found, path)
+            return found
+    except (ValueError, RecursionError, StoreError):
+        return None
+    return None

@@ -19,9 +19,11 @@ from pathlib import Path
 import psutil
 
 from workbench.errors import RunLockedError
+from workbench.files import explained
 
 LOCK_NAME = "writer.lock"
 HEARTBEAT_S = 5.0
+_PIDS = 1 << 31  # process ids are positive 32-bit numbers
 SILENCE_S = 60.0  # another host that was silent for longer is taken for dead
 
 
@@ -31,13 +33,18 @@ def utc_now() -> datetime:
 
 
 class WriterLock:
-    """Held from construction to `release()`; RunLockedError when another writer is alive."""
+    """Held from construction to `release()`; RunLockedError when another writer is alive.
+
+    StoreError when the lock file cannot be written.
+    """
 
     def __init__(self, run_folder: Path, *, now: Callable[[], datetime] = utc_now) -> None:
         self.path = run_folder / LOCK_NAME
-        self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+        with explained(run_folder):
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            self._take(now())
+            with explained(run_folder):
+                self._take(now())
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -90,13 +97,21 @@ def is_writing(run_folder: Path, *, now: Callable[[], datetime] = utc_now) -> bo
 
 
 def holder(path: Path) -> dict[str, object] | None:
-    """Who holds the lock file: pid, process_started, host; None when nobody does."""
+    """Who holds the lock file: pid, process_started, host; None when nobody does.
+
+    A lock file of any other content names nobody.
+    """
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
-    whole = isinstance(found, dict) and {"pid", "process_started", "host"} <= found.keys()
-    return found if whole else None
+    return found if isinstance(found, dict) and _names_a_process(found) else None
+
+
+def _names_a_process(found: dict[str, object]) -> bool:
+    pid, started = found.get("pid"), found.get("process_started")
+    whole = type(pid) is int and 0 < pid < _PIDS
+    return whole and isinstance(started, int | float) and isinstance(found.get("host"), str)
 
 
 def _self_description() -> dict[str, object]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast, get_args
 
 from experiments.records import AxisValue, TrialId, TrialRecord
 from workbench.errors import DiskFullError
-from workbench.files import free_bytes
+from workbench.files import explained, free_bytes
 from workbench.provenance import accelerator_name, code_version, manifest, processor_name
 from workbench.store import Run, RunFacts, RunWriter, Store
 
@@ -96,10 +96,17 @@ def random_checkpoint(kind: Kind, store: Store, *, seed: int = 0) -> Path:
     """The random checkpoint of that kind and seed, in the store's own cache."""
     directory = store.path.absolute() / CHECKPOINTS / f"{kind}-seed-{seed}"
     if not directory.is_dir():
+        from engine.errors import CheckpointError
         from engine.make_checkpoint import make_checkpoint
 
-        directory.parent.mkdir(parents=True, exist_ok=True)
-        make_checkpoint(kind, seed=seed, directory=directory)
+        with explained(directory.parent):
+            directory.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            make_checkpoint(kind, seed=seed, directory=directory)
+        except CheckpointError:
+            if not directory.is_dir():
+                raise
+            # Another process finished the same checkpoint first; directories appear whole.
     return directory
 
 

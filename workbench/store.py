@@ -107,13 +107,17 @@ class Store:
 
     def _folders(self) -> list[Path]:
         """Run folders: visible ones with a run.json."""
-        if not self.path.is_dir():
-            return []
-        return [
-            folder
-            for folder in self.path.iterdir()
-            if not folder.name.startswith(".") and (folder / "run.json").is_file()
-        ]
+        try:
+            if not self.path.exists():
+                return []
+            found = list(self.path.iterdir())
+        except OSError as error:
+            raise StoreError(
+                f"is no folder that can be read ({error.strerror}).",
+                where=str(self.path),
+                remedy="Check its owner and permissions, or choose another --store.",
+            ) from error
+        return [f for f in found if not f.name.startswith(".") and _is_run(f)]
 
     def _survey(self) -> tuple[list[RunSummary], list[StoreError]]:
         summaries, errors = [], []
@@ -124,6 +128,14 @@ class Store:
                 errors.append(error)
         summaries.sort(key=lambda summary: (summary.started_utc, summary.run_id), reverse=True)
         return summaries, errors
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether there is a run.json; a folder that cannot be looked into is taken for a run."""
+    try:
+        return (folder / "run.json").is_file()
+    except OSError:
+        return True
 
 
 def _new_run_id(name: str, started: datetime) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from experiments.records import TrialId, TrialRecord, TrialState
 from workbench.errors import StoreError
-from workbench.files import read_json
+from workbench.files import read_json, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
 from workbench.trial_files import check_version, read_document, read_record
@@ -64,6 +64,7 @@ class Run:
         self._now = now
         self._facts = read_json(folder / "run.json")
         check_version(self._facts, folder / "run.json")
+        self._planned = _count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
         self.refresh()
 
@@ -96,7 +97,7 @@ class Run:
     @property
     def planned(self) -> int:
         """How many trials the plan asks for."""
-        return int(str(self._facts.get("planned", 0)))
+        return self._planned
 
     @property
     def summary(self) -> RunSummary:
@@ -170,9 +171,12 @@ class Run:
 
     def _stored_names(self) -> set[str]:
         trials = self.folder / "trials"
-        if not trials.is_dir():
-            return set()
-        return {path.name for path in trials.iterdir() if not path.name.startswith(".")}
+        try:
+            if not trials.is_dir():
+                return set()
+            return {path.name for path in trials.iterdir() if not path.name.startswith(".")}
+        except OSError as error:
+            raise unreadable(trials, error) from error
 
     def _newest(self) -> list[dict[str, object]]:
         """The stored documents without those that were retried since."""
@@ -194,6 +198,18 @@ class Run:
                 remedy=f"`workbench show {self.run_id}` lists its trials.",
             )
         return self.folder / "trials" / trial_id
+
+
+def _count(found: Mapping[str, object], path: Path) -> int:
+    """The number of planned trials in run.json; StoreError when it is no such number."""
+    planned = found.get("planned", 0)
+    if type(planned) is not int or planned < 0:
+        raise StoreError(
+            f"is damaged (planned is {str(planned)[:80]!r}, not a number of trials).",
+            where=str(path),
+            remedy="Restore it from a copy, or move this folder out of the store.",
+        )
+    return planned
 
 
 def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:

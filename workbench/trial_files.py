@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.records import MetricValue, RequestRecord, TrialRecord
+from experiments.records import MetricValue, RequestRecord, TrialRecord, TrialState
 from workbench.errors import NewerFormatError, StoreError
 from workbench.files import finite, read_json, to_json
 
@@ -85,11 +85,39 @@ def check_version(found: Mapping[str, object], path: Path) -> None:
         )
 
 
+def check_document(found: Mapping[str, object], path: Path) -> None:
+    """Refuse what is no trial.json: StoreError names the first field of another type."""
+    check_version(found, path)
+    for name, kind in _KINDS.items():
+        if not isinstance(found.get(name), kind):
+            raise _damaged(f"{name} is {str(found.get(name))[:80]!r}", path)
+    if found["state"] not in set(TrialState):
+        raise _damaged(f"state is {str(found['state'])[:80]!r}", path)
+    metrics = found["metrics"]
+    assert isinstance(metrics, dict)
+    for name, metric in metrics.items():
+        if not isinstance(metric, dict) or "value" not in metric:
+            raise _damaged(f"the metric {name[:80]!r} has no value", path)
+
+
+_KINDS: dict[str, type] = {
+    "trial_id": str, "state": str, "point": dict, "metrics": dict, "labels": list, "gates": list
+}  # fmt: skip
+
+
+def _damaged(what: str, path: Path) -> StoreError:
+    return StoreError(
+        f"is damaged ({what}).",
+        where=str(path),
+        remedy="Move this trial's folder away and run `workbench resume`.",
+    )
+
+
 def read_document(folder: Path) -> dict[str, object]:
-    """trial.json of a trial folder, its version checked."""
+    """trial.json of a trial folder, its version and shape checked."""
     path = folder / "trial.json"
     found = read_json(path)
-    check_version(found, path)
+    check_document(found, path)
     return found
 
 
@@ -104,12 +132,8 @@ def read_record(folder: Path) -> TrialRecord:
             "engine_log": (folder / "engine.log").read_text("utf-8", "replace"),
         }
         return _adapter().validate_python({**found, **rows})
-    except (OSError, ValueError) as error:
-        raise StoreError(
-            f"is damaged ({error}).",
-            where=str(folder),
-            remedy="Move this trial's folder away and run `workbench resume`.",
-        ) from error
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        raise _damaged(str(error), folder) from error
 
 
 @cache
