@@ -1,0 +1,24 @@
+"""Runs that ship with the project must read, and say where they were measured."""
+
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+STORE = Path(__file__).parents[2] / "results" / "published"
+RUNS = sorted(folder.name for folder in STORE.iterdir() if (folder / "run.json").is_file())
+
+
+@pytest.mark.parametrize("run_id", RUNS)
+def test_a_published_run_reads_whole_and_names_its_commit(run_id):
+    run = wb.Store(STORE).run(run_id)
+    assert run.summary.state == "complete"
+    assert len(run.points()) == run.planned
+    assert run.environment["git_dirty"] is False
+    assert len(run.environment["git_sha"]) == 40
+
+
+def test_the_run_that_the_readme_quotes_is_published():
+    readme = (STORE.parents[1] / "README.md").read_text(encoding="utf-8")
+    assert [run_id for run_id in RUNS if run_id in readme] == RUNS
