@@ -10,14 +10,20 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
+from experiments.border import brief
 from experiments.errors import WorkloadError
 
 BLOCK_TOKENS = 512
+_IDS = 1 << 63
+_MOST_MS = 1e15  # thirty thousand years
+_DIGITS = re.compile(r"[0-9]+")
+_WHOLE = re.compile(r"-?[0-9]{1,15}")
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
 FORMATS = (
     f"A trace is a CSV with exactly the columns {','.join(_AZURE)}, or JSONL with input_length, "
@@ -81,14 +87,32 @@ def json_rows(path: Path, lines: list[str]) -> Iterator[tuple[str, dict[str, obj
             row = json.loads(line)
         except json.JSONDecodeError as error:
             raise WorkloadError(f"is not JSON: {error.msg}", where=place) from error
+        except RecursionError as error:
+            raise WorkloadError("is nested too deeply", where=place) from error
+        except ValueError as error:
+            raise WorkloadError("holds a number of too many digits", where=place) from error
+        _refuse_surrogates(line, row, place)
         if not isinstance(row, dict):
             raise WorkloadError("is not a JSON object", where=place)
         yield place, row
 
 
+def _refuse_surrogates(line: str, row: object, place: str) -> None:
+    """JSON can escape half of a character, which no text in UTF-8 holds."""
+    if "\\ud" not in line.lower():
+        return
+    try:
+        json.dumps(row, ensure_ascii=False).encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise WorkloadError("holds half of a character (a surrogate)", where=place) from error
+
+
 def _check_columns(path: Path, first: str) -> None:
     """Refuse a CSV that is not Azure's, by the columns that it lacks."""
-    header = tuple(cell.strip() for cell in next(csv.reader([first])))
+    try:
+        header = tuple(cell.strip() for cell in next(csv.reader([first])))
+    except csv.Error as error:
+        raise WorkloadError(f"is no CSV: {error}", where=f"{path}:1", remedy=FORMATS) from error
     if header == _AZURE:
         return
     lacking = [name for name in _AZURE if name not in header]
@@ -115,12 +139,15 @@ def _azure(path: Path, lines: list[str]) -> Iterator[TraceRow]:
 
 def _instant(cell: str, place: str) -> float:
     """Seconds on the trace's own scale. The files carry seven decimals; six are read."""
+    what = f"TIMESTAMP is {brief(cell)}, not a date and time"
     whole, _, fraction = cell.strip().partition(".")
     try:
         base = datetime.fromisoformat(f"{whole}+00:00").timestamp()
-        return base + (float(f"0.{fraction}") if fraction else 0.0)
-    except ValueError as error:
-        raise WorkloadError(f"TIMESTAMP is {cell!r}, not a date and time", where=place) from error
+    except (ValueError, OverflowError) as error:
+        raise WorkloadError(what, where=place) from error
+    if fraction and not _DIGITS.fullmatch(fraction):
+        raise WorkloadError(what, where=place)
+    return base + (float(f"0.{fraction}") if fraction else 0.0)
 
 
 def _mooncake(path: Path, lines: list[str]) -> Iterator[TraceRow]:
@@ -141,6 +168,8 @@ def _blocks(value: object, prompt_tokens: int, place: str) -> tuple[int, ...]:
         return ()
     if not isinstance(value, list) or not all(type(block) is int for block in value):
         raise WorkloadError("hash_ids is not a list of whole numbers", where=place)
+    if not all(0 <= block < _IDS for block in value):
+        raise WorkloadError("a hash_id is not from 0 to 2^63 - 1", where=place)
     if len(value) > -(-prompt_tokens // BLOCK_TOKENS):
         raise WorkloadError(
             f"has {len(value)} hash_ids for {prompt_tokens} tokens, more than one a block of "
@@ -154,16 +183,17 @@ def _milliseconds(row: dict[str, object], field: str, place: str) -> float | Non
     value = row.get(field)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0:
-        raise WorkloadError(f"{field} is {value!r}, not a number of milliseconds", where=place)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _MOST_MS:
+        what = f"{field} is {brief(value)}, not a number of milliseconds"
+        raise WorkloadError(what, where=place)
     return value / 1000
 
 
 def _count(value: object, field: str, place: str) -> int:
     """A whole number of tokens, at least 1."""
     text = str(value).strip()
-    if isinstance(value, bool) or not text.lstrip("-").isdecimal():
-        raise WorkloadError(f"{field} is {value!r}, not a whole number", where=place)
+    if isinstance(value, bool) or not _WHOLE.fullmatch(text):
+        raise WorkloadError(f"{field} is {brief(value)}, not a whole number", where=place)
     if int(text) < 1:
         raise WorkloadError(f"{field} is {text}; a request has at least one token", where=place)
     return int(text)

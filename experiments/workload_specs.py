@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from experiments.border import Border, nearest
+from experiments.border import Border, brief, nearest
 from experiments.errors import WorkloadError
 
 SAMPLES = {
@@ -82,11 +82,17 @@ def _all_located(path: str | list[str], base_dir: Path | None) -> str | list[str
 
 def _located(path: str, base_dir: Path | None) -> str:
     if not path.startswith(_SAMPLE):
-        return str(((base_dir or Path.cwd()) / Path(path).expanduser()).resolve())
+        try:
+            return str(((base_dir or Path.cwd()) / Path(path).expanduser()).resolve())
+        except (ValueError, RuntimeError, OSError) as error:  # a NUL, an unknown ~user, a loop
+            what = f"{brief(path)} is no path: {error}"
+            raise WorkloadError(what, where="workloads.path") from error
     name = path.removeprefix(_SAMPLE)
     if name not in SAMPLES:
         raise WorkloadError(
-            f"there is no sample {name!r}", where="workloads.path", remedy=nearest(name, SAMPLES)
+            f"there is no sample {brief(name)}",
+            where="workloads.path",
+            remedy=nearest(name, SAMPLES),
         )
     return path
 

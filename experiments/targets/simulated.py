@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 
 from engine.config import EngineConfig, resolve
 from engine.request import FinishReason, Request, RequestId, RequestOutput
-from experiments.border import nearest
+from experiments.border import brief, nearest
 from experiments.clock import Clock
 from experiments.errors import PlanError, TargetCapacityError, TargetError
 from experiments.records import AxisValue
@@ -61,8 +61,38 @@ class SimulatedProfile:
                     remedy=nearest(name, known),
                 )
             if not isinstance(value, int | float | None):
-                raise PlanError(f"is {value!r}, not a number", where=f"simulation: {name}")
+                raise PlanError(f"is {brief(value)}, not a number", where=f"simulation: {name}")
+            _refuse_wrong(name, value)
         return cls(**values)  # type: ignore[arg-type]
+
+
+_LEAST = {
+    "first_chunk_tokens": 1, "tokens_per_chunk": 1, "fail_every": 1, "stop_early_every": 1,
+    "lose_every": 1, "capacity": 1, "vocab_size": 3, "window": 1, "max_positions": 2,
+}  # fmt: skip
+"""Of the fields that may not be 0. Two ids of the vocabulary are reserved."""
+_MOST = {"cached_share": 1.0}
+_LARGEST = 1e9  # of any other field: seconds, tokens or requests
+
+
+def _refuse_wrong(name: str, value: float | None) -> None:
+    """PlanError for a value of another type than the field's, or out of its range."""
+    kind = str(next(f.type for f in fields(SimulatedProfile) if f.name == name))
+    least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
+    if value is None:
+        right, wanted = "None" in kind, "a number"
+    elif kind == "bool":
+        right, wanted = isinstance(value, bool), "true or false"
+    elif kind == "float":
+        right, wanted = not isinstance(value, bool), "a number"
+    else:
+        right, wanted = type(value) is int, "a whole number"
+    if not right or (value is not None and not least <= value <= most):
+        raise PlanError(
+            f"is {brief(value)}, not {wanted}" if not right else f"is {brief(value)}",
+            where=f"simulation: {name}",
+            remedy=f"Use {wanted}" + ("." if kind == "bool" else f" from {least} to {most:g}."),
+        )
 
 
 class SimulatedTarget:

@@ -271,3 +271,59 @@ def test_a_trace_cannot_be_filled_with_an_empty_text(tmp_path):
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     with pytest.raises(WorkloadError, match=r"empty\.txt.*has no text"):
         workload(kind="trace", path="sample:azure", content=str(tmp_path / "empty.txt"))
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ('"hash_ids": [9223372036854775808]', "hash_id is not from 0"),
+        ('"hash_ids": [-1]', "hash_id is not from 0"),
+        ('"session_id": "\\ud800"', "half of a character"),
+        ('"timestamp": Infinity', "timestamp is inf"),
+        ('"timestamp": NaN', "timestamp is nan"),
+        ('"timestamp": 1' + "0" * 4000, "timestamp is 1000"),
+        ('"timestamp": 1' + "0" * 5000, "too many digits"),
+        ('"input_length": 1' + "0" * 4000, "not a whole number"),
+        ('"input_length": "--5"', "not a whole number"),
+        ('"hash_ids": ' + "[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_hostile_rows_of_a_trace_are_refused_by_file_and_line(tmp_path, row, said):
+    good = '{"timestamp": 0, "input_length": 9, "output_length": 2}'
+    bad = '{"timestamp": 0, "input_length": 9, "output_length": 2, ' + row + "}"
+    path = tmp_path / "t.jsonl"
+    path.write_text(f"{good}\n{bad}\n")
+    with pytest.raises(WorkloadError, match=said) as caught:
+        read_trace(path)
+    assert caught.value.where == f"{path}:2"
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        "2023-11-16 18:15:46.5e400,9,2",
+        "2023-11-16 18:15:46.-5,9,2",
+        "2023-11-16 18:15:46,--9,2",
+        "0000-11-16 18:15:46,9,2",
+    ],
+)
+def test_hostile_cells_of_a_trace_are_refused_by_file_and_line(tmp_path, cells):
+    path = tmp_path / "t.csv"
+    path.write_text(f"TIMESTAMP,ContextTokens,GeneratedTokens\n{cells}\n")
+    with pytest.raises(WorkloadError) as caught:
+        read_trace(path)
+    assert caught.value.where == f"{path}:2"
+
+
+def test_a_surrogate_pair_in_a_trace_is_a_character(tmp_path):
+    path = tmp_path / "t.jsonl"
+    row = '{"timestamp": 0, "input_length": 9, "output_length": 2, "session_id": "\\ud83d\\ude00"}'
+    path.write_text(row)
+    assert read_trace(path)[0].session == "\N{GRINNING FACE}"
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~no-such-user-here/t.csv"])
+def test_what_is_no_path_is_refused(tmp_path, path):
+    with pytest.raises(WorkloadError, match="is no path"):
+        workload(tmp_path, kind="text", path=path)
