@@ -63,6 +63,7 @@ def pareto(points: pd.DataFrame, x: Axis, y: Axis, by: str | Sequence[str] | Non
     compared with each other get groups of their own.
     """
     asked = [by] if isinstance(by, str) else list(by or ())
+    _refuse_facts(points, [x.metric, y.metric])
     points = _with_columns(points, [x.metric, y.metric, *asked])
     why_not = exclusions(points, [x.metric, y.metric])
     eligible = np.array([reason is None for reason in why_not], dtype=bool)
@@ -190,6 +191,17 @@ def _text(value: object) -> str:
 def _forbids(column: str) -> bool:
     """True for a workload column whose values must agree on one front."""
     return column.startswith("workload.") and column.partition(".")[2] not in LOAD_FIELDS
+
+
+def _refuse_facts(points: pd.DataFrame, names: Sequence[str]) -> None:
+    """Only a metric is better or worse: its column has a count of samples beside it."""
+    for name in names:
+        if name in points.columns and f"{name}.n" not in points.columns:
+            raise ComparisonError(
+                f"{name!r} is no metric, so no value of it is better than another.",
+                where="the axes of the front",
+                remedy="Use a metric, such as tok_s_user or output_tok_s_device.",
+            )
 
 
 def _with_columns(points: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:

@@ -192,3 +192,12 @@ def test_a_run_in_which_everything_failed_is_an_empty_front_with_every_reason():
     front = pareto(table(records.failed_records()), USER, RATE)
     assert front.members == ()
     assert set(front.excluded) == {"failed: the engine stopped: out of memory"}
+
+
+@pytest.mark.parametrize("name", ["axis.draft_length", "state", "ttft_s_p50.low", "repeat"])
+def test_only_metrics_are_axes_of_a_front(name):
+    points = table(records.sweep_records())
+    assert name in points.columns
+    with pytest.raises(ComparisonError, match="is no metric") as caught:
+        pareto(points, Axis(metric=name, direction="max"), RATE)
+    assert caught.value.exit_code == 2
