@@ -14,7 +14,7 @@ from typer.core import TyperGroup
 from kernels.errors import WorkbenchError
 from workbench import cli_check, cli_run, cli_show
 from workbench.cli_options import EXIT_INTERRUPTED
-from workbench.cli_output import err, say, say_error
+from workbench.cli_output import err, never_stop_at_a_character, say, say_error
 
 if TYPE_CHECKING:
     from typer import Context
@@ -69,6 +69,7 @@ for commands in (cli_run.COMMANDS, cli_show.COMMANDS, cli_check.COMMANDS):
 
 def main() -> None:
     """The entry point of the command `workbench`."""
+    never_stop_at_a_character()
     app()
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,13 @@ ROOM = 120  # columns from which intervals are shown
 WIDE = 160
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
+
+
+def never_stop_at_a_character() -> None:
+    """Print `?` for what the terminal's encoding lacks, in place of ending with an error."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
 
 
 def say(text: str, *, style: str | None = None) -> None:

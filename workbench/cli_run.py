@@ -43,7 +43,9 @@ def init(
     from workbench.files import explained, write_file
 
     path = directory / "plan.yaml"
-    if path.exists():
+    with explained(directory):
+        occupied = path.exists()
+    if occupied:
         raise UsageError(
             "exists already and is not overwritten.",
             where=str(path),
@@ -86,6 +88,8 @@ def run(
     found = outlook(_load(file, max_trials, target), chosen)
     if dry_run:
         _show_outlook(found)
+        if json:
+            say_json(_outlook_document(found))
         return
     _say_environment(found)
     raise typer.Exit(_measure(begin(found, chosen), json=json))

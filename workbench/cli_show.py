@@ -19,7 +19,7 @@ import typer
 from experiments.records import Gate
 from workbench.cli_options import JsonOption, StoreOption, WideOption
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
-from workbench.errors import MissingPackageError, UsageError
+from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.store import Run, RunSummary, Store
@@ -195,7 +195,7 @@ def dashboard(
             where="--port",
             remedy=f"Use 1 to {LAST_PORT}, or leave it out for a free one.",
         )
-    chosen = port if port is not None else _free_port(address)
+    chosen = _free_port(address, port or 0)
     say(f"pages of {store}: http://{address}:{chosen}  (Ctrl-C stops them)", style="bold")
     options = ["--store", str(store), "--port", str(chosen), "--address", address]
     command = [sys.executable, "-m", "dashboards", *options]  # a storey above: run, not imported
@@ -219,13 +219,22 @@ def _serve(command: list[str]) -> int:
             signal.signal(number, handler)
 
 
-def _free_port(address: str) -> int:
+def _free_port(address: str, port: int) -> int:
+    """`port` if nothing listens on it; 0 is any free one."""
+    import errno
     import socket
 
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((address, 0))
+            probe.bind((address, port))
         except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise PortInUseError(
+                    f"another process listens on port {port} of {address}.",
+                    where="--port",
+                    remedy="Stop it, choose another port, or leave --port out for a free one.",
+                ) from error
             raise UsageError(
                 f"nothing can listen on {address} ({error.strerror}).",
                 where="--address",

@@ -9,6 +9,7 @@ WorkbenchError
       RunLockedError      another process is writing this run (exit code 1)
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
+    PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
 """
 
@@ -51,6 +52,12 @@ class DriftError(BenchError):
 
 class ComparisonError(BenchError):
     """Points that may not share one front: different model, workload or basis."""
+
+
+class PortInUseError(BenchError):
+    """Another process listens on the address and port asked for."""
+
+    exit_code = 1
 
 
 class MissingPackageError(BenchError):

@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -559,3 +560,42 @@ def test_help_needs_neither_torch_nor_pandas():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_dry_run_prints_its_points_as_json(here):
+    result = workbench("run", written(here), "--dry-run", "--json")
+    assert result.exit_code == 0, result.output
+    assert len(last_json(result)["trials"]) == 4
+
+
+def test_a_folder_of_too_long_a_name_is_refused(here):
+    result = workbench("init", "x" * 300)
+    assert result.exit_code == 2
+    assert "File name too long" in result.stderr
+
+
+def test_pages_on_a_port_in_use_are_refused_before_an_address_is_printed(here):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        result = workbench("dashboard", "--port", port)
+    assert result.exit_code == 1
+    assert f"listens on port {port}" in result.stderr
+    assert "http" not in result.output
+
+
+def test_a_terminal_without_the_characters_gets_question_marks(here):
+    assert workbench("run", written(here, question="Wie schnell? \u221e")).exit_code == 0
+    shown = subprocess.run(
+        [sys.executable, "-m", "workbench", "show"],
+        env={
+            **os.environ,
+            "PYTHONIOENCODING": "ascii",
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+        },
+        capture_output=True,
+        check=False,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert b"Wie schnell? ?" in shown.stdout
