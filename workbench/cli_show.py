@@ -203,12 +203,16 @@ def dashboard(
 
 
 def _serve(command: list[str]) -> int:
-    """Run `command` until it ends; SIGTERM and SIGINT reach all of its processes."""
+    """Run `command` until it ends; SIGTERM and SIGINT end all of its processes.
+
+    Both are passed on as SIGTERM: a program that was started in the background ignores SIGINT,
+    and so would its children.
+    """
     served = subprocess.Popen(command, start_new_session=True)
 
-    def pass_on(number: int, _frame: FrameType | None) -> None:
+    def pass_on(_number: int, _frame: FrameType | None) -> None:
         with suppress(ProcessLookupError):
-            os.killpg(served.pid, number)
+            os.killpg(served.pid, signal.SIGTERM)
 
     before = {number: signal.signal(number, pass_on) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
