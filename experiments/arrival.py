@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.errors import WorkloadError
 from experiments.identity import generator
-from experiments.plan import ClosedLoad, Load, RateLoad, TraceLoad
+from experiments.load_specs import ClosedLoad, Load, RateLoad, TraceLoad
 from experiments.workload import Workload
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from experiments.gate_limits import GateLimits
 from experiments.measurement import Measurement
-from experiments.plan import GateLimits
 from experiments.records import Gate, MetricValue, RequestRecord
 
 LITTLE_NEEDS_TURNS = 5

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from experiments.gate_limits import Slo
 from experiments.measurement import Measurement, e2e_s, succeeded, tpot_s, ttft_s
 from experiments.metric_values import NO_END_INSIDE, missing, ratio
-from experiments.plan import Slo
 from experiments.records import MetricValue, RequestRecord
 
 NO_LIMITS = "the plan states no slo"

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.energy import energy_j_token
+from experiments.gate_limits import Slo
 from experiments.goodput import goodput
 from experiments.measurement import (
     Measurement,
@@ -31,7 +32,6 @@ from experiments.metric_specs import (
     MetricSpec,
 )
 from experiments.metric_values import NO_END_INSIDE, NO_SUCCESS, finite, missing, ratio
-from experiments.plan import Slo
 from experiments.records import MetricValue, RequestRecord
 from experiments.speculation import speculation
 

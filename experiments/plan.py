@@ -11,97 +11,11 @@ from pydantic import BeforeValidator, Field, ValidationError, field_validator, m
 
 from experiments.border import MOST_SHOWN, Border, brief, explain
 from experiments.errors import PlanError
+from experiments.gate_limits import GateLimits, Slo
+from experiments.load_specs import ClosedLoad, Load
+from experiments.protocol import PROTOCOLS, Protocol, named_protocol
 from experiments.records import AxisValue
 from experiments.workload_specs import WorkloadSpec, resolved_source
-
-MEDIAN_NEEDS = 4
-"""Requests below which not even a median is shown."""
-
-
-class Protocol(Border):
-    """How long and how often a point is measured. Seconds; counts are per slot in flight.
-
-    A trial stops sending when `measured_s` have passed, and `measured_per_slot` requests a slot
-    and `measured_requests` in all (a median needs 4) are complete; at the latest after `limit_s`
-    or `max_requests`. Then it drains for at most `drain_s`. `limit_s` bounds the warm-up too.
-    `quick` bounds the time and is stamped indicative; `standard` follows the rule 60 s and 10
-    requests a slot.
-    """
-
-    name: Literal["quick", "standard"] = "quick"
-    warm_up_per_slot: int = Field(default=1, ge=0)
-    warm_up_output_tokens: int | None = Field(default=4, ge=1)  # None: as the workload asks
-    measured_s: float = Field(default=2.0, ge=0)
-    measured_per_slot: int = Field(default=1, ge=1)
-    measured_requests: int = Field(default=4, ge=1)
-    limit_s: float = Field(default=10.0, gt=0)
-    max_requests: int = Field(default=10_000, ge=1)
-    drain_s: float = Field(default=20.0, gt=0)
-    repeats: int = Field(default=1, ge=1)
-    bootstrap_draws: int = Field(default=200, ge=20)
-
-    @property
-    def indicative(self) -> bool:
-        """True when the trial is too short for its numbers to be quoted."""
-        return self.name == "quick" or self.measured_s < 60 or self.measured_per_slot < 10
-
-    def needed_requests(self, batch_size: int | None) -> int:
-        """Completed requests below which a trial is invalid; `batch_size` None: open loop."""
-        floor = MEDIAN_NEEDS if self.name == "quick" else self.measured_requests
-        return max(batch_size or 1, floor)
-
-
-PROTOCOLS = {
-    "quick": Protocol(),
-    "standard": Protocol(
-        name="standard",
-        warm_up_per_slot=2,
-        warm_up_output_tokens=None,
-        measured_s=60.0,
-        measured_per_slot=10,
-        measured_requests=200,
-        limit_s=600.0,
-        max_requests=1_000_000,
-        drain_s=300.0,
-        repeats=3,
-        bootstrap_draws=500,
-    ),
-}
-
-
-def _named_protocol(value: object) -> object:
-    if isinstance(value, str):
-        if value not in PROTOCOLS:
-            raise ValueError(f"is {brief(value)}, which is none of {', '.join(PROTOCOLS)}")
-        return PROTOCOLS[value]
-    if isinstance(value, Mapping):
-        base = PROTOCOLS.get(str(value.get("name", "quick")))
-        return {**base.model_dump(), **value} if base else value
-    return value
-
-
-class ClosedLoad(Border):
-    """A fixed number of requests in flight: each one that ends is replaced at once."""
-
-    kind: Literal["closed"] = "closed"
-    batch_size: int = Field(default=1, ge=1, le=100_000)
-
-
-class RateLoad(Border):
-    """Requests sent at a rate, whatever the engine does; absolute times, drawn beforehand."""
-
-    kind: Literal["poisson", "constant"]
-    rate: float = Field(gt=0)  # requests a second
-
-
-class TraceLoad(Border):
-    """Requests sent when the trace says; `time_scale` 2 plays it twice as fast."""
-
-    kind: Literal["trace"]
-    time_scale: float = Field(default=1.0, gt=0)
-
-
-Load = Annotated[ClosedLoad | RateLoad | TraceLoad, Field(discriminator="kind")]
 
 
 class AxisBlock(Border):
@@ -132,34 +46,6 @@ class AxisBlock(Border):
         return (self.product if self.product is not None else self.zip) or {}
 
 
-class GateLimits(Border):
-    """What a valid trial meets. None switches a gate off."""
-
-    error_rate: float | None = Field(default=0.01, ge=0, le=1)
-    output_length_mismatch: float | None = Field(default=0.01, ge=0, le=1)
-    cache_hit_rate: float | None = Field(default=0.01, ge=0, le=1)
-    littles_law: float | None = Field(default=0.1, ge=0)
-    half_drift: float | None = Field(default=None, ge=0)
-
-
-class Slo(Border):
-    """How fast a request must be to count as goodput. Seconds; None sets no limit."""
-
-    ttft_s: float | None = Field(default=None, gt=0)
-    tpot_s: float | None = Field(default=None, gt=0)
-    e2e_s: float | None = Field(default=None, gt=0)
-
-    @model_validator(mode="after")
-    def _limits_something(self) -> Self:
-        if self.ttft_s is None and self.tpot_s is None and self.e2e_s is None:
-            raise ValueError("needs at least one of ttft_s, tpot_s and e2e_s")
-        return self
-
-    def limits(self) -> dict[str, AxisValue]:
-        """The limits that are set, as a record's workload names them: `slo_ttft_s`."""
-        return {f"slo_{k}": v for k, v in self.model_dump(exclude_none=True).items()}
-
-
 def _as_list(value: object) -> object:
     return [value] if isinstance(value, str) else value
 
@@ -171,7 +57,7 @@ class Plan(Border):
     question: str = ""
     target: Literal["in_process", "simulated"] = "in_process"
     simulation: dict[str, AxisValue] = Field(default_factory=dict)
-    protocol: Annotated[Protocol, BeforeValidator(_named_protocol)] = PROTOCOLS["quick"]
+    protocol: Annotated[Protocol, BeforeValidator(named_protocol)] = PROTOCOLS["quick"]
     engine: dict[str, AxisValue] = Field(default_factory=dict)
     axes: list[AxisBlock] = Field(default_factory=list)
     workloads: list[WorkloadSpec] = Field(min_length=1)

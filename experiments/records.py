@@ -22,12 +22,32 @@ class TrialState(StrEnum):
     SKIPPED = "skipped"
 
 
+class ChunkKind(StrEnum):
+    """What the tokens of a chunk are."""
+
+    CONTENT = "content"
+    REASONING = "reasoning"
+    TOOL = "tool"
+
+
+class TokenSource(StrEnum):
+    """Where the token counts of a request's chunks come from, best first."""
+
+    ENGINE = "engine"  # token ids from the engine itself
+    USAGE = "usage"  # growth of the usage that each chunk carries
+    TOKEN_IDS = "token_ids"
+    LOGPROBS = "logprobs"
+    RETOKENISED = "retokenised"  # the joined text so far, tokenised by the client
+    ASSUMED = "assumed"  # one a chunk: nothing better was known
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
     """Tokens that reached the client together."""
 
     time_s: float  # since the trial's clock origin
     tokens: int
+    kind: ChunkKind = ChunkKind.CONTENT
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +80,17 @@ class RequestRecord:
     replica: int | None = None
     warm_up: bool = False  # not part of any metric
     text_hash: str | None = None  # of the output ids, to compare arms
+    output_token_ids: tuple[int, ...] | None = None  # None: not kept, or the target gives none
+    headers_s: float | None = None  # the first byte of an HTTP answer
+    closed_s: float | None = None  # the stream was over; None where it is the last chunk
+    token_source: TokenSource = TokenSource.ENGINE
+    error_kind: str | None = None  # class of the error: "timeout", "http_500", "capacity", ...
+    server_prompt_tokens: int | None = None  # as the server counted; None: it did not say
+    server_output_tokens: int | None = None
+    retokenised_tokens: int | None = None  # the output text under the client's tokenizer
+    session: int | None = None  # a conversation; its turns follow each other
+    turn: int | None = None
+    worker: int = 0  # the client process that sent it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,6 +142,25 @@ class TelemetrySample:
     device_energy_j: float | None = None
     device_memory_bytes: int | None = None
     device_clock_mhz: float | None = None
+    device_temperature_c: float | None = None
+    device_utilisation_percent: float | None = None
+    device_power_limit_w: float | None = None
+    throttle_reasons: tuple[str, ...] | None = None  # in force at the instant; () = none
+    foreign_processes: int | None = None  # on the device, and not of this experiment
+    client_cpu_percent: float | None = None  # of one core: what generating the load cost
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """What the load generator does by itself: the same load on a server that answers at once."""
+
+    requests: int
+    achieved_request_s: float
+    overhead_p50_s: float  # E2E of a request that costs nothing
+    overhead_p99_s: float
+    lag_p99_s: float | None  # sent - intended; None in a closed loop
+    client_cpu_percent: float | None
+    processes: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,3 +181,6 @@ class TrialRecord:
     telemetry: tuple[TelemetrySample, ...] = ()
     labels: tuple[str, ...] = ()  # "indicative", "random weights: acceptance is meaningless", ...
     engine_log: str = ""
+    calibration: Calibration | None = None  # None: not asked for, or no client of its own
+    idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
+    attempts: int = 1  # how often it was tried; more than 1 after a retry

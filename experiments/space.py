@@ -21,7 +21,8 @@ from experiments.axes import (
 from experiments.constraint import Constraint
 from experiments.errors import PlanError
 from experiments.identity import digest
-from experiments.plan import ClosedLoad, Load, Plan, TraceLoad
+from experiments.load_specs import ClosedLoad, Load, TraceLoad
+from experiments.plan import Plan
 from experiments.prepare import prepare
 from experiments.records import AxisValue, Point, TrialId
 from experiments.targets.base import Target, TargetFacts

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from experiments.records import MetricValue, RequestRecord, TrialRecord, TrialState
+from experiments.records import ChunkKind, MetricValue, RequestRecord, TrialRecord, TrialState
 from workbench.errors import NewerFormatError, StoreError
 from workbench.files import finite, read_json, to_json
 
@@ -144,20 +144,29 @@ def _adapter() -> TypeAdapter[TrialRecord]:
 
 
 def request_rows(requests: Sequence[RequestRecord]) -> list[dict[str, object]]:
-    """Requests as flat rows: `chunks` becomes the lists chunk_time_s and chunk_tokens."""
+    """Requests as flat rows: `chunks` becomes the lists chunk_time_s, _tokens and _kind.
+
+    chunk_kind is missing where every chunk is content, as nearly always.
+    """
     rows = []
     for request in requests:
         row = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
         chunks = row.pop("chunks")
         row["chunk_time_s"] = [chunk.time_s for chunk in chunks]
         row["chunk_tokens"] = [chunk.tokens for chunk in chunks]
+        kinds = [str(chunk.kind) for chunk in chunks]
+        row["chunk_kind"] = kinds if any(kind != ChunkKind.CONTENT for kind in kinds) else None
         rows.append(row)
     return rows
 
 
 def _nest(row: dict[str, object]) -> dict[str, object]:
     times, tokens = row.pop("chunk_time_s"), row.pop("chunk_tokens")
-    chunks = [{"time_s": t, "tokens": n} for t, n in zip(times, tokens, strict=True)]  # type: ignore[call-overload]
+    kinds = row.pop("chunk_kind", None) or [ChunkKind.CONTENT] * len(times)  # type: ignore[arg-type]
+    chunks = [
+        {"time_s": t, "tokens": n, "kind": k}
+        for t, n, k in zip(times, tokens, kinds, strict=True)  # type: ignore[call-overload]
+    ]
     return {**row, "chunks": chunks}
 
 
@@ -203,6 +212,7 @@ def request_schema() -> pyarrow.Schema:
             "sent_s": second,
             "chunk_time_s": pa.list_(second),
             "chunk_tokens": pa.list_(count),
+            "chunk_kind": pa.list_(text),
             "ended_s": second,
             "finish_reason": text,
             "error": text,
@@ -222,6 +232,17 @@ def request_schema() -> pyarrow.Schema:
             "replica": count,
             "warm_up": pa.bool_(),
             "text_hash": text,
+            "output_token_ids": pa.list_(pa.int32()),
+            "headers_s": second,
+            "closed_s": second,
+            "token_source": text,
+            "error_kind": text,
+            "server_prompt_tokens": count,
+            "server_output_tokens": count,
+            "retokenised_tokens": count,
+            "session": count,
+            "turn": count,
+            "worker": count,
         }
     )
 
@@ -242,5 +263,11 @@ def telemetry_schema() -> pyarrow.Schema:
             "device_energy_j": number,
             "device_memory_bytes": count,
             "device_clock_mhz": number,
+            "device_temperature_c": number,
+            "device_utilisation_percent": number,
+            "device_power_limit_w": number,
+            "throttle_reasons": pa.list_(pa.string()),
+            "foreign_processes": count,
+            "client_cpu_percent": number,
         }
     )

@@ -1,8 +1,9 @@
 import pytest
 
+from experiments.gate_limits import GateLimits
 from experiments.gates import Conditions, evaluate, first_failure
 from experiments.metrics import measure
-from experiments.plan import PROTOCOLS, GateLimits
+from experiments.protocol import PROTOCOLS
 from tests.experiments.records import failed, measurement, request
 
 

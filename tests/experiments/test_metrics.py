@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from experiments.gate_limits import Slo
 from experiments.metric_specs import METRICS, Direction
 from experiments.metrics import measure, needed_samples
-from experiments.plan import Slo
 from experiments.records import TelemetrySample
 from tests.experiments.records import failed, measurement, rechunked, request
 

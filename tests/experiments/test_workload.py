@@ -3,7 +3,7 @@ from pydantic import TypeAdapter
 
 from experiments.arrival import arrival
 from experiments.errors import WorkloadError
-from experiments.plan import TraceLoad
+from experiments.load_specs import TraceLoad
 from experiments.prepare import prepare
 from experiments.targets.base import TargetFacts
 from experiments.trace_workload import TraceWorkload

@@ -56,7 +56,7 @@ def test_rows_of_a_run_from_before_a_field_was_added_are_read(tmp_path):
 
 def test_the_files_have_every_field_of_the_records():
     requests = {field.name for field in dataclasses.fields(RequestRecord)} - {"chunks"}
-    assert set(request_schema().names) == requests | {"chunk_time_s", "chunk_tokens"}
+    assert set(request_schema().names) == requests | {"chunk_time_s", "chunk_tokens", "chunk_kind"}
     samples = {field.name for field in dataclasses.fields(TelemetrySample)}
     assert set(telemetry_schema().names) == samples
 
