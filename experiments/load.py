@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.errors import RequestError
-from engine.request import (
-    FinishReason,
-    Request,
-    RequestId,
-    RequestOutput,
-    SamplingParams,
-)
+from engine.request import FinishReason, Request, RequestId, SamplingParams
 from experiments.arrival import Arrival
 from experiments.clock import Clock
-from experiments.records import Chunk, RequestRecord
+from experiments.flight import Flight
+from experiments.records import RequestRecord
 from experiments.targets.base import Target
 from experiments.workload import WorkItem
 
@@ -49,48 +43,6 @@ class PhaseResult:
 
     requests: tuple[RequestRecord, ...]
     window_s: tuple[float, float]
-
-
-@dataclass
-class _Flight:
-    """A request on its way; becomes a RequestRecord when the phase is over."""
-
-    item: WorkItem
-    request: Request
-    intended_s: float
-    sent_s: float
-    chunks: list[Chunk] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    ended_s: float | None = None
-    finish_reason: str | None = None
-    error: str | None = None
-    cached_tokens: int = 0
-    preemptions: int = 0
-    verify_steps: int = 0
-    emitted_tokens: int = 0
-    accepted: list[int] = field(default_factory=list)  # of each verify step
-    proposed: list[int] = field(default_factory=list)
-
-    def take(self, output: RequestOutput, now_s: float) -> None:
-        if output.token_ids:
-            self.chunks.append(Chunk(time_s=now_s, tokens=len(output.token_ids)))
-            self.ids += output.token_ids
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
-        self.preemptions = max(self.preemptions, output.preemptions)
-        if output.verify_steps:
-            self.verify_steps += output.verify_steps
-            self.emitted_tokens += len(output.token_ids)
-            self.proposed.append(output.proposed)
-            self.accepted.append(output.accepted)
-        if output.finished:
-            self.end(str(output.finish_reason), output.error, now_s)
-
-    def end(self, reason: str, error: str | None, now_s: float) -> None:
-        self.finish_reason = reason
-        failed = reason == FinishReason.ERROR
-        self.error = error or ("the engine gave no reason" if failed else None)
-        ended_well = self.chunks and self.error is None and reason != FinishReason.ABORT
-        self.ended_s = self.chunks[-1].time_s if ended_well else now_s
 
 
 class LoadGenerator:
@@ -129,9 +81,8 @@ class _PhaseRun:
         self._now_s = now_s
         self._start_s = now_s()
         self._stop_s: float | None = None
-        self._flights: list[_Flight] = []
-        self._live: dict[RequestId, _Flight] = {}
-        self._replicas: dict[RequestId, int | None] = {}
+        self._flights: list[Flight] = []
+        self._live: dict[RequestId, Flight] = {}
 
     def over(self) -> bool:
         """Sending has stopped, and nothing is in flight or the drain time is up."""
@@ -185,7 +136,7 @@ class _PhaseRun:
         """Records in the order of sending."""
         stop_s = self._stop_s if self._stop_s is not None else self._now_s()
         return PhaseResult(
-            requests=tuple(self._record(flight) for flight in self._flights),
+            requests=tuple(flight.record() for flight in self._flights),
             window_s=(self._start_s, stop_s),
         )
 
@@ -218,7 +169,14 @@ class _PhaseRun:
         request = self._request(item)
         now_s = self._now_s()
         intended_s = due_s if phase.arrival.scheduled else now_s
-        flight = _Flight(item=item, request=request, intended_s=intended_s, sent_s=now_s)
+        flight = Flight(
+            item=item,
+            request=request,
+            intended_s=intended_s,
+            dispatched_s=now_s,
+            sent_s=now_s,
+            warm_up=phase.warm_up,
+        )
         self._flights.append(flight)
         try:
             self._target.submit(request)
@@ -226,7 +184,7 @@ class _PhaseRun:
             flight.end(FinishReason.ERROR, str(error), self._now_s())
         else:
             self._live[request.request_id] = flight
-            self._replicas[request.request_id] = self._target.replica_of(request.request_id)
+            flight.replica = self._target.replica_of(request.request_id)
 
     def _request(self, item: WorkItem) -> Request:
         phase = self._phase
@@ -241,41 +199,3 @@ class _PhaseRun:
                 seq_seed=item.seed,
             ),
         )
-
-    def _record(self, flight: _Flight) -> RequestRecord:
-        request = flight.request
-        text = hashlib.sha256(",".join(map(str, flight.ids)).encode()).hexdigest()[:16]
-        return RequestRecord(
-            request_id=request.request_id,
-            index=flight.item.index,
-            intended_s=flight.intended_s,
-            dispatched_s=flight.sent_s,
-            sent_s=flight.sent_s,
-            chunks=tuple(flight.chunks),
-            ended_s=flight.ended_s,
-            finish_reason=flight.finish_reason,
-            error=flight.error,
-            prompt_tokens=len(request.prompt_token_ids),
-            output_tokens=len(flight.ids),
-            requested_output_tokens=request.sampling.max_tokens,
-            exact_output_length=self._phase.exact_output_length,
-            cached_tokens=flight.cached_tokens,
-            proposed_tokens=sum(flight.proposed),
-            accepted_tokens=sum(flight.accepted),
-            verify_steps=flight.verify_steps,
-            emitted_tokens=flight.emitted_tokens,
-            accepted_by_position=_reached(flight.accepted),
-            proposed_by_position=_reached(flight.proposed),
-            reached_by_position=_reached(
-                [min(n + 1, m) for n, m in zip(flight.accepted, flight.proposed, strict=True)]
-            ),
-            preemptions=flight.preemptions,
-            replica=self._replicas.get(request.request_id),
-            warm_up=self._phase.warm_up,
-            text_hash=text if flight.ids else None,
-        )
-
-
-def _reached(lengths: list[int]) -> tuple[int, ...]:
-    """How many steps reached draft position 1, 2, ..."""
-    return tuple(sum(n > position for n in lengths) for position in range(max(lengths, default=0)))

@@ -25,6 +25,8 @@ class WorkItem:
     output_tokens: int
     seed: int
     kind: str
+    session: int | None = None  # a conversation, and the place in it
+    turn: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
