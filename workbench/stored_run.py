@@ -15,6 +15,7 @@ from workbench.errors import StoreError
 from workbench.files import read_json, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
+from workbench.progress import Progress, read_progress
 from workbench.trial_files import check_version, read_document, read_record
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class RunSummary:
     """One line about a run. `state`: running | complete | partial | interrupted.
 
     complete: every planned trial is stored and none failed or was skipped; partial: every one
-    is stored, some failed or were skipped; interrupted: some are missing and nobody writes.
+    is stored, some failed or were skipped; interrupted: some are missing, or were cancelled,
+    and nobody writes.
     """
 
     run_id: str
@@ -96,8 +98,14 @@ class Run:
 
     @property
     def planned(self) -> int:
-        """How many trials the plan asks for."""
-        return self._planned
+        """How many trials the plan asks for: at most, until a stop rule or search has ended."""
+        found = self.progress()
+        ended = found.ended_trials if found is not None else None
+        return self._planned if ended is None else ended
+
+    def progress(self) -> Progress | None:
+        """What measures this run now, or what last did; read anew. None: it never said."""
+        return read_progress(self.folder)
 
     @property
     def summary(self) -> RunSummary:
@@ -186,7 +194,7 @@ class Run:
     def _state(self, counts: Counter[str], stored: int) -> str:
         if is_writing(self.folder, now=self._now):
             return "running"
-        if stored < self.planned:
+        if stored < self.planned or counts["cancelled"]:
             return "interrupted"
         return "partial" if counts["failed"] + counts["skipped"] else "complete"
 

@@ -260,14 +260,18 @@ def telemetry_schema() -> pyarrow.Schema:
             "memory_bytes": count,
             "device_index": count,
             "device_power_w": number,
+            "device_power_average_w": number,
             "device_energy_j": number,
             "device_memory_bytes": count,
             "device_clock_mhz": number,
+            "device_memory_clock_mhz": number,
             "device_temperature_c": number,
             "device_utilisation_percent": number,
             "device_power_limit_w": number,
             "throttle_reasons": pa.list_(pa.string()),
             "foreign_processes": count,
             "client_cpu_percent": number,
+            "host_energy_j": number,
+            "telemetry_reason": pa.string(),
         }
     )
