@@ -31,12 +31,20 @@ def with_intervals(
     resampled as the ratio (what the requests brought in the window) / (their seconds in flight in
     it), times the mean concurrency, which a closed loop holds fixed.
     """
-    bootstrap = _Bootstrap(measurement, draws, seed)
-    found = {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
+    found = resampled(measurement, draws=draws, seed=seed)
     return {
         name: _joined(value, found[name]) if name in found else value
         for name, value in metrics.items()
     }
+
+
+def resampled(measurement: Measurement, *, draws: int, seed: int) -> dict[str, np.ndarray]:
+    """[draws] values of every metric that gets an interval; NaN where a draw has none.
+
+    Metrics that rest on the same requests come from the same resample, draw by draw.
+    """
+    bootstrap = _Bootstrap(measurement, draws, seed)
+    return {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
 
 
 def clusters(requests: Sequence[RequestRecord]) -> np.ndarray:
