@@ -55,7 +55,10 @@ class LoadGenerator:
 
     def now_s(self) -> float:
         """Seconds since the origin."""
-        return (self._clock.now_ns() - self._origin_ns) / 1e9
+        return self._seconds(self._clock.now_ns())
+
+    def _seconds(self, instant_ns: int) -> float:
+        return (instant_ns - self._origin_ns) / 1e9
 
     def run(self, phase: Phase) -> PhaseResult:
         """Send until the phase's stop rule holds, then wait for what is in flight.
@@ -63,7 +66,7 @@ class LoadGenerator:
         What has not ended `drain_s` later is aborted: acknowledged by the target, it counts as
         cancelled; not even that, as lost (no finish reason). TargetError passes through.
         """
-        run = _PhaseRun(phase, self._target, self.now_s)
+        run = _PhaseRun(phase, self._target, self._seconds, self.now_s)
         while not run.over():
             run.send_due()
             run.receive(run.patience_s())
@@ -75,9 +78,16 @@ class LoadGenerator:
 class _PhaseRun:
     """The state of one phase."""
 
-    def __init__(self, phase: Phase, target: Target, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        target: Target,
+        seconds: Callable[[int], float],
+        now_s: Callable[[], float],
+    ) -> None:
         self._phase = phase
         self._target = target
+        self._seconds = seconds
         self._now_s = now_s
         self._start_s = now_s()
         self._stop_s: float | None = None
@@ -109,15 +119,13 @@ class _PhaseRun:
 
     def receive(self, timeout_s: float) -> None:
         """Take what the target has; the instant of receipt is the time of every chunk in it."""
-        outputs = self._target.poll(timeout_s)
-        now_s = self._now_s()
-        for output in outputs:
-            flight = self._live.get(output.request_id)
+        for received in self._target.poll(timeout_s):
+            flight = self._live.get(received.output.request_id)
             if flight is None:
                 continue
-            flight.take(output, now_s)
-            if output.finished:
-                del self._live[output.request_id]
+            flight.take(received, self._seconds)
+            if received.output.finished:
+                del self._live[received.output.request_id]
 
     def judge(self) -> None:
         """Stop sending once the phase has measured enough."""
@@ -175,6 +183,7 @@ class _PhaseRun:
             intended_s=intended_s,
             dispatched_s=now_s,
             sent_s=now_s,
+            scheduled=phase.arrival.scheduled,
             warm_up=phase.warm_up,
         )
         self._flights.append(flight)

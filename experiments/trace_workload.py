@@ -101,7 +101,8 @@ def _factor(spec: TraceSpec, rows: Sequence[TraceRow], facts: TargetFacts) -> fl
     total = longest.prompt_tokens + longest.output_tokens
     if spec.scale == "auto":
         # Each minimum may lengthen a row and each rounding may add half a token.
-        room = facts.max_positions - spec.min_prompt_tokens - spec.min_output_tokens
+        minima = spec.min_prompt_tokens + spec.min_output_tokens
+        room = total if facts.max_positions is None else facts.max_positions - minima
         factor = min(1.0, max(room, 1) / total)
     else:
         factor = spec.scale

@@ -121,7 +121,13 @@ class TextWorkload(Workload):
 
 
 def random_ids(facts: TargetFacts) -> RandomIds:
-    """Every id of the model that has no meaning of its own."""
+    """Every id of the model that has no meaning of its own. WorkloadError: ids are not known."""
+    if facts.vocab_size is None:
+        raise WorkloadError(
+            "random ids need a vocabulary, and this server's is not known",
+            where="http",
+            remedy="Give http.tokenizer, or http.vocab_size.",
+        )
     reserved = set(facts.reserved_token_ids)
     return RandomIds(alphabet=np.array([i for i in range(facts.vocab_size) if i not in reserved]))
 
@@ -132,8 +138,8 @@ def check_fit(
     where: str,
     remedy: str = "Lower prompt_tokens or output_tokens.",
 ) -> None:
-    """WorkloadError unless the context holds `tokens`, prompt and output together."""
-    if tokens > facts.max_positions:
+    """WorkloadError unless the context, where known, holds `tokens`, prompt and output together."""
+    if facts.max_positions is not None and tokens > facts.max_positions:
         raise WorkloadError(
             f"its longest request has {tokens} tokens and the context holds {facts.max_positions}",
             where=where,
