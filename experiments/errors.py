@@ -6,6 +6,7 @@ WorkbenchError
     WorkloadError         the workload: an unreadable file, a prompt that does not fit
     TargetError           the engine under test failed (exit code 1)
       TargetCapacityError it had no room: larger loads on it will not fit either
+    TelemetryError        devices that cannot be read: no driver, or words that nobody knows
 """
 
 from __future__ import annotations
@@ -33,3 +34,9 @@ class TargetError(ExperimentError):
 
 class TargetCapacityError(TargetError):
     """The engine under test had no room; a larger load on the same configuration has none."""
+
+
+class TelemetryError(ExperimentError):
+    """Devices that cannot be read; a trial goes on without them and keeps the reason."""
+
+    exit_code = 1

@@ -274,14 +274,6 @@ ENGINE: Rows = (
         "decoder rows skipped / (run + skipped)",
     ),
     (
-        "energy_j_token",
-        "Energy per output token",
-        "J/tok",
-        "min",
-        "ratio of window",
-        "growth of the allocated devices' energy counters over the window / output tokens in it",
-    ),
-    (
         "cpu_percent",
         "Host CPU",
         "%",

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
+from experiments.metric_rows_devices import DEVICES
 
 
 class Direction(StrEnum):
@@ -129,6 +130,7 @@ METRICS: dict[str, MetricSpec] = {
         *map(_spec, SPECULATION),
         *map(_spec, LOAD),
         *map(_spec, ENGINE),
+        *map(_spec, DEVICES),
     )
 }
 """Every metric by name, in the order in which tables show them."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from experiments.energy import energy_j_token
+from experiments.device_metrics import device_metrics
 from experiments.gate_limits import Slo
 from experiments.goodput import goodput
 from experiments.measurement import (
@@ -56,6 +56,7 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
         **speculation(measurement),
         **_load(measurement),
         **_engine(measurement),
+        **device_metrics(measurement),
     }
     return {name: finite(values[name]) for name in METRICS}
 
@@ -239,7 +240,6 @@ def _engine(m: Measurement) -> dict[str, MetricValue]:
         "decoder_rows_skipped_share": missing(untold)
         if run is None or skipped is None
         else ratio(skipped, run + skipped, 1, "no row was run"),
-        "energy_j_token": energy_j_token(m),
         **_host(m),
     }
 

@@ -91,6 +91,7 @@ class RequestRecord:
     replica: int | None = None
     warm_up: bool = False  # not part of any metric
     text_hash: str | None = None  # of the output ids, to compare arms
+    prompt_hash: str | None = None  # of the prompt ids: equal prompts, equal hash
     output_token_ids: tuple[int, ...] | None = None  # None: not kept, or the target gives none
     headers_s: float | None = None  # the first byte of an HTTP answer
     closed_s: float | None = None  # the stream was over; None where it is the last chunk
@@ -199,4 +200,7 @@ class TrialRecord:
     calibration: Calibration | None = None  # None: not asked for, or no client of its own
     idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
     attempts: int = 1  # how often it was tried; more than 1 after a retry
+    outputs: tuple[str, ...] = ()
+    """Fingerprints of greedy outputs, `<what was asked>-<what came>` in hex: two trials that
+    share a first half asked the same, and must share the second where their engines must agree."""
     failure: FailureKind | None = None  # of a FAILED trial that measured nothing

@@ -232,6 +232,7 @@ def request_schema() -> pyarrow.Schema:
             "replica": count,
             "warm_up": pa.bool_(),
             "text_hash": text,
+            "prompt_hash": text,
             "output_token_ids": pa.list_(pa.int32()),
             "headers_s": second,
             "closed_s": second,
