@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from engine.request import FinishReason, Request, RequestOutput
+from experiments.identity import digest
 from experiments.records import Chunk, RequestRecord, TokenSource
 from experiments.targets.base import Exchange, Received
 from experiments.token_counts import Counts, Piece, count_tokens
@@ -20,8 +21,8 @@ class Flight:
     item: WorkItem
     request: Request
     intended_s: float
-    dispatched_s: float  # left the client's queue
-    sent_s: float
+    dispatched_s: float | None  # could leave the client's queue; None: it never did
+    sent_s: float | None
     scheduled: bool = True  # False: intended when it is sent
     warm_up: bool = False
     replica: int | None = None
@@ -50,7 +51,8 @@ class Flight:
         if output.token_ids:
             self.chunks.append(Chunk(time_s=now_s, tokens=len(output.token_ids)))
             self.ids += output.token_ids
-        self.pieces += [(now_s, piece) for piece in received.pieces]
+        if received.piece is not None:
+            self.pieces.append((now_s, received.piece))
         if received.exchange is not None:
             self._close(received.exchange, seconds)
         self._tally(output)
@@ -129,6 +131,8 @@ class Flight:
             replica=self.replica,
             warm_up=self.warm_up,
             text_hash=self._text_hash(),
+            prompt_hash=digest(request.prompt_token_ids),
+            output_token_ids=self.output_token_ids() or None,
             session=self.item.session,
             turn=self.item.turn,
             headers_s=self.headers_s,

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from engine.errors import RequestError
 from engine.request import FinishReason, Request, RequestId, SamplingParams
-from experiments.arrival import Arrival
 from experiments.clock import Clock
+from experiments.feed import Feed
 from experiments.flight import Flight
+from experiments.load_tally import LoadTally
 from experiments.records import RequestRecord
 from experiments.targets.base import Target
 from experiments.workload import WorkItem
@@ -21,13 +23,13 @@ CLOCK_STEP_S = 1e-9  # clocks count nanoseconds: an instant this near has come
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One stretch of load: what to send, when, and when to stop sending. Seconds."""
+    """One stretch of load: what to send, when, and when to stop sending. Seconds. Run once."""
 
     name: str  # prefix of the request ids
-    item: Callable[[int], WorkItem]
-    arrival: Arrival
+    feed: Feed
     max_requests: int
     measured_s: float | None = None  # None: stop at max_requests only
+    measured_e2e: float = 0.0  # and at least so many times the median E2E
     min_completed: int = 0  # go on until so many ended, even past measured_s
     limit_s: float | None = None
     drain_s: float = 20.0
@@ -39,10 +41,15 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseResult:
-    """What a phase left: every request that was sent, and the window in which sending went on."""
+    """What a phase left: every request, and the window in which sending went on.
+
+    A request that was due in the window and never left the client's queue is among them, given
+    up (ABORT) without an instant of sending.
+    """
 
     requests: tuple[RequestRecord, ...]
     window_s: tuple[float, float]
+    tally: LoadTally
 
 
 class LoadGenerator:
@@ -61,7 +68,7 @@ class LoadGenerator:
         return (instant_ns - self._origin_ns) / 1e9
 
     def run(self, phase: Phase) -> PhaseResult:
-        """Send until the phase's stop rule holds, then wait for what is in flight.
+        """Send until the phase's stop rule holds, then wait for what is in flight or queued.
 
         What has not ended `drain_s` later is aborted: acknowledged by the target, it counts as
         cancelled; not even that, as lost (no finish reason). TargetError passes through.
@@ -91,31 +98,30 @@ class _PhaseRun:
         self._now_s = now_s
         self._start_s = now_s()
         self._stop_s: float | None = None
+        self._freed_s = self._start_s  # when a request last ended
         self._flights: list[Flight] = []
         self._live: dict[RequestId, Flight] = {}
+        self._e2e_s: list[float] = []  # of what ended, ascending
 
     def over(self) -> bool:
-        """Sending has stopped, and nothing is in flight or the drain time is up."""
+        """Sending has stopped, and nothing is in flight or queued, or the drain time is up."""
         if self._stop_s is None:
             return False
-        return not self._live or self._now_s() - self._stop_s >= self._phase.drain_s
+        if self._now_s() - self._stop_s >= self._phase.drain_s:
+            return True
+        return not self._live and self._next_s() is None
 
     def send_due(self) -> None:
         """Send every request whose time has come."""
-        while self._stop_s is None and len(self._flights) < self._phase.max_requests:
-            now_s = self._now_s()
-            due_s = self._due_s()
-            if due_s is None or due_s > now_s + CLOCK_STEP_S:
-                return
+        while (due_s := self._next_s()) is not None and due_s <= self._now_s() + CLOCK_STEP_S:
             self._send(due_s)
 
     def patience_s(self) -> float:
         """How long to wait for an output: until the next send, at most POLL_S."""
-        now_s = self._now_s()
-        due_s = self._due_s()
-        if self._stop_s is not None or due_s is None:
+        due_s = self._next_s()
+        if due_s is None:
             return POLL_S
-        return min(POLL_S, max(0.0, due_s - now_s))
+        return min(POLL_S, max(0.0, due_s - self._now_s()))
 
     def receive(self, timeout_s: float) -> None:
         """Take what the target has; the instant of receipt is the time of every chunk in it."""
@@ -126,6 +132,8 @@ class _PhaseRun:
             flight.take(received, self._seconds)
             if received.output.finished:
                 del self._live[received.output.request_id]
+                self._ended(flight)
+                insort(self._e2e_s, self._seconds(received.received_ns) - flight.sent_s)
 
     def judge(self) -> None:
         """Stop sending once the phase has measured enough."""
@@ -143,9 +151,11 @@ class _PhaseRun:
     def result(self) -> PhaseResult:
         """Records in the order of sending."""
         stop_s = self._stop_s if self._stop_s is not None else self._now_s()
+        unsent = self._unsent()
         return PhaseResult(
-            requests=tuple(flight.record() for flight in self._flights),
+            requests=tuple(flight.record() for flight in (*self._flights, *unsent)),
             window_s=(self._start_s, stop_s),
+            tally=LoadTally(unsent=len(unsent), sessions=self._phase.feed.sessions()),
         )
 
     def _enough(self) -> bool:
@@ -157,9 +167,13 @@ class _PhaseRun:
         ended = len(self._flights) - len(self._live)
         return (
             phase.measured_s is not None
-            and elapsed_s >= phase.measured_s
+            and elapsed_s >= max(phase.measured_s, phase.measured_e2e * self._median_e2e_s())
             and ended >= phase.min_completed
         )
+
+    def _median_e2e_s(self) -> float:
+        """Of what ended so far; 0 before anything has."""
+        return self._e2e_s[len(self._e2e_s) // 2] if self._e2e_s else 0.0
 
     def _nothing_to_send(self) -> bool:
         """True when a slot is free (or the schedule is over) and no request is left for it."""
@@ -168,32 +182,70 @@ class _PhaseRun:
         return (used_up and due_s is not None) or (due_s is None and not self._live)
 
     def _due_s(self) -> float | None:
-        due_s = self._phase.arrival.due_s(len(self._flights), len(self._live))
+        due_s = self._phase.feed.due_s(len(self._live))
         return None if due_s is None else self._start_s + due_s
 
+    def _next_s(self) -> float | None:
+        """The next instant of sending. After the stop: of what was due before it, and is late."""
+        if len(self._flights) >= self._phase.max_requests:
+            return None
+        due_s = self._due_s()
+        if due_s is None or self._stop_s is None:
+            return due_s
+        return due_s if self._phase.feed.scheduled and due_s <= self._stop_s else None
+
     def _send(self, due_s: float) -> None:
-        phase = self._phase
-        item = phase.item(len(self._flights))
+        scheduled = self._phase.feed.scheduled
+        item = self._phase.feed.take()
         request = self._request(item)
         now_s = self._now_s()
-        intended_s = due_s if phase.arrival.scheduled else now_s
         flight = Flight(
             item=item,
             request=request,
-            intended_s=intended_s,
-            dispatched_s=now_s,
+            intended_s=due_s if scheduled else now_s,
+            dispatched_s=self._dispatched_s(due_s) if scheduled else now_s,
             sent_s=now_s,
-            scheduled=phase.arrival.scheduled,
-            warm_up=phase.warm_up,
+            scheduled=scheduled,
+            warm_up=self._phase.warm_up,
         )
         self._flights.append(flight)
         try:
             self._target.submit(request)
         except RequestError as error:
             flight.end(FinishReason.ERROR, str(error), self._now_s())
+            self._ended(flight)
         else:
             self._live[request.request_id] = flight
             flight.replica = self._target.replica_of(request.request_id)
+
+    def _dispatched_s(self, due_s: float) -> float:
+        """When the request could leave the client's queue: on time, or when a slot fell free."""
+        return max(due_s, self._freed_s) if self._phase.feed.queues else due_s
+
+    def _ended(self, flight: Flight) -> None:
+        self._freed_s = self._now_s()
+        self._phase.feed.ended(flight, self._freed_s - self._start_s)
+
+    def _unsent(self) -> list[Flight]:
+        """What was due while sending went on, and waits in the client's queue to this day."""
+        found: list[Flight] = []
+        feed, stop_s = self._phase.feed, self._stop_s
+        while feed.scheduled and len(self._flights) + len(found) < self._phase.max_requests:
+            due_s = feed.due_s(0)
+            if stop_s is None or due_s is None or self._start_s + due_s > stop_s:
+                break
+            item = feed.take()
+            flight = Flight(
+                item=item,
+                request=self._request(item),
+                intended_s=self._start_s + due_s,
+                dispatched_s=None,
+                sent_s=None,
+                warm_up=self._phase.warm_up,
+            )
+            flight.end(FinishReason.ABORT, None, self._now_s())
+            found.append(flight)
+        return found
 
     def _request(self, item: WorkItem) -> Request:
         phase = self._phase

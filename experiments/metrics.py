@@ -62,7 +62,7 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
 
 
 def _rates(m: Measurement) -> dict[str, MetricValue]:
-    ok, window = m.succeeded, m.window_length_s
+    ok, window = m.completed, m.window_length_s
     output = sum(m.tokens_inside(r) for r in m.issued)
     prompt = sum(r.prompt_tokens for r in m.issued if r.chunks and m.inside(r.chunks[0].time_s))
     ended = sum(m.inside(r.chunks[-1].time_s) for r in ok)
@@ -83,7 +83,7 @@ def _rates(m: Measurement) -> dict[str, MetricValue]:
         "request_s": seen(ended, NO_END_INSIDE),
         "achieved_request_s": ratio(sent, window, len(m.issued), "the window is empty"),
         "request_rate_ratio": _kept_schedule(sent, m),
-        **_interactivity(ok),
+        **_interactivity(m.succeeded),
     }
 
 

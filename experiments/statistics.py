@@ -86,7 +86,7 @@ class _Bootstrap:
         prompt = np.array(
             [r.prompt_tokens if r.chunks and m.inside(r.chunks[0].time_s) else 0 for r in issued]
         )
-        good = {r.request_id for r in m.succeeded}
+        good = {r.request_id for r in m.completed}
         ended = np.array(
             [r.request_id in good and m.inside(r.ended_s) for r in issued], dtype=float
         )

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from experiments.arrival import ClosedArrival, arrival
 from experiments.clock import Clock
-from experiments.gates import Conditions, evaluate, first_failure
+from experiments.gate_parts import Evidence
+from experiments.gates import evaluate, first_failure
 from experiments.identity import seed_of
-from experiments.load import LoadGenerator, Phase, PhaseResult
+from experiments.load import LoadGenerator, Phase
 from experiments.measurement import Measurement, cancelled
 from experiments.metrics import measure
 from experiments.observe import Observer
+from experiments.outputs import fingerprints, kept
 from experiments.plan import Plan
-from experiments.records import TrialRecord, TrialState
+from experiments.records import MetricValue, TrialRecord, TrialState
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
+from experiments.steady import without_ramp
 from experiments.targets.base import Target, TargetFacts
+from experiments.warm_up import WarmUp, warm_up
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"
 SIMULATED = "simulated"
+BURSTY = "tokens came in bursts: read ITL beside tokens per chunk"
+BURSTY_FROM = 5
+"""Mean ITL over its median from which the stream is called bursty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +46,7 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     origin_ns = clock.now_ns()
     generator = LoadGenerator(target, clock, origin_ns)
     target.reset()
-    warm_up = generator.run(_warm_up(planned, plan))
+    warmed = warm_up(generator, _warm_up(planned, plan), plan.protocol)
     before = target.stats()
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
@@ -47,15 +54,24 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         measured = generator.run(phase)
     finally:
         telemetry = bench.observer.stop()
-    measurement = Measurement(
+    whole = Measurement(
         requests=measured.requests,
         window_s=measured.window_s,
         devices=planned.facts.devices,
         telemetry=telemetry,
-        due_requests=phase.arrival.due_before(measured.window_s[1] - measured.window_s[0]),
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
-    return _record(planned, bench, measurement, warm_up, started_utc, generator.now_s())
+    measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
+    measurement = replace(measurement, due_requests=_due(phase, measurement))
+    return _record(planned, bench, measurement, warmed, started_utc, generator.now_s())
+
+
+def _due(phase: Phase, measurement: Measurement) -> int | None:
+    """Requests that the schedule wanted sent in the window; None where there is no schedule."""
+    length_s, ramp_s = measurement.window_length_s, measurement.ramp_s
+    due = phase.arrival.due_before(ramp_s + length_s)
+    early = phase.arrival.due_before(ramp_s) if ramp_s else 0
+    return None if due is None else due - (early or 0)
 
 
 def failed_record(
@@ -115,6 +131,7 @@ def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
         ),
         max_requests=protocol.max_requests,
         measured_s=protocol.measured_s,
+        measured_e2e=protocol.measured_e2e,
         min_completed=max(
             protocol.measured_requests, protocol.measured_per_slot * (planned.batch_size or 1)
         ),
@@ -129,7 +146,7 @@ def _record(
     planned: PlannedTrial,
     bench: Bench,
     measurement: Measurement,
-    warm_up: PhaseResult,
+    warmed: WarmUp,
     started_utc: str,
     duration_s: float,
 ) -> TrialRecord:
@@ -140,13 +157,17 @@ def _record(
         draws=plan.protocol.bootstrap_draws,
         seed=seed_of(planned.trial_id),
     )
-    conditions = Conditions(
+    evidence = Evidence(
+        measurement=measurement,
+        metrics=metrics,
         limits=plan.gates,
-        needed_requests=plan.protocol.needed_requests(planned.batch_size),
+        protocol=plan.protocol,
         batch_size=planned.batch_size,
-        shares_prefixes=bool(planned.point.workload.get("shared_prefixes")),
+        workload=planned.point.workload,
+        warm_up=warmed.requests,
+        warm_up_rounds=warmed.rounds,
     )
-    gates = evaluate(measurement, metrics, conditions)
+    gates = evaluate(evidence)
     state, reason = _verdict(measurement, first_failure(gates))
     return TrialRecord(
         trial_id=planned.trial_id,
@@ -159,10 +180,18 @@ def _record(
         window_s=measurement.window_s,
         metrics=metrics,
         gates=gates,
-        requests=(*warm_up.requests, *measurement.requests),
+        requests=kept((*warmed.requests, *measurement.requests), plan.protocol.keep_output_tokens),
         telemetry=measurement.telemetry,
-        labels=labels(plan, planned.facts),
+        labels=(*labels(plan, planned.facts), *_warnings(metrics)),
+        outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
     )
+
+
+def _warnings(metrics: dict[str, MetricValue]) -> tuple[str, ...]:
+    """A median gap far below the mean: tokens come in bursts, and the median tells of neither."""
+    mean, median = metrics["itl_s_mean"].value, metrics["itl_s_p50"].value
+    bursts = mean is not None and median is not None and mean > BURSTY_FROM * median
+    return (BURSTY,) if bursts else ()
 
 
 def _verdict(measurement: Measurement, failure: str | None) -> tuple[TrialState, str | None]:
