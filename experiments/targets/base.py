@@ -57,9 +57,9 @@ class Exchange:
 class Received:
     """One delivery as the client had it: what it holds, and when its bytes were there."""
 
-    output: RequestOutput  # where there are no pieces, its token ids are the whole truth
+    output: RequestOutput  # its token ids are the whole truth where there is no piece
     received_ns: int  # on the clock of the load generator, before anything was parsed
-    pieces: tuple[Piece, ...] = ()
+    piece: Piece | None = None  # of a text stream
     exchange: Exchange | None = None  # with the last delivery of an HTTP request
 
 
