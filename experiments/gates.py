@@ -25,6 +25,12 @@ from experiments.gates_requests import (
 from experiments.gates_steady import littles_law, steady_state, warm_up, window_length
 from experiments.records import Gate
 
+
+def energy(evidence: Evidence) -> Gate | None:
+    """Both ways to measure joules agree."""
+    return energy_agreement(evidence.metrics, evidence.limits)
+
+
 GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     accounting,
     error_rate,
@@ -44,7 +50,7 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     throttling,
     clocks,
     foreign_processes,
-    lambda evidence: energy_agreement(evidence.metrics, evidence.limits),
+    energy,
 )
 """In the order in which a failure is named. None: switched off, or not a matter of the trial."""
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from experiments.load_tally import LoadTally
 from experiments.records import ChunkKind, RequestRecord, TelemetrySample
 
 Window = tuple[float, float]
@@ -32,6 +33,7 @@ class Measurement:
     ramp_s: float = 0.0  # cut off in front of the window, because the load had not settled
     telemetry: tuple[TelemetrySample, ...] = ()
     idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
+    tally: LoadTally | None = None  # what the sending side tells; None: nothing
     due_requests: int | None = None  # that the schedule wanted sent in the window; None: none
     counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
 
@@ -46,11 +48,16 @@ class Measurement:
         return tuple(r for r in self.issued if succeeded(r))
 
     @cached_property
-    def succeeded(self) -> tuple[RequestRecord, ...]:
-        """Requests whose latencies count: completed, and not sent while the load settled."""
+    def settled(self) -> tuple[RequestRecord, ...]:
+        """Requests that were not sent in the ramp: those that latencies are asked of."""
         if not self.ramp_s:
-            return self.completed
-        return tuple(r for r in self.completed if _sent(r) >= self.window_s[0])
+            return self.issued
+        return tuple(r for r in self.issued if _sent(r) >= self.window_s[0])
+
+    @cached_property
+    def succeeded(self) -> tuple[RequestRecord, ...]:
+        """Requests whose latencies count: settled, and ended well."""
+        return tuple(r for r in self.settled if succeeded(r))
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -77,13 +84,17 @@ class Measurement:
         return self._overlap_s(*in_flight_s(request, self.window_s[1]))
 
     def _spread_inside(self, request: RequestRecord) -> float:
-        first = [c.tokens for c in request.chunks[:1] if self.inside(c.time_s)]
+        first = [c.tokens for c in request.chunks[:1] if self._after_start(c.time_s)]
         return sum(first) + sum(
             now.tokens * self._overlap_s(before.time_s, now.time_s) / (now.time_s - before.time_s)
             if now.time_s > before.time_s
             else now.tokens * self.inside(now.time_s)
             for before, now in pairwise(request.chunks)
         )
+
+    def _after_start(self, time_s: float) -> bool:
+        """What came at the very start of a window was made before it."""
+        return any(start < time_s <= end for start, end in self.windows)
 
     def _overlap_s(self, start_s: float, end_s: float) -> float:
         return sum(max(0.0, min(end_s, end) - max(start_s, start)) for start, end in self.windows)
@@ -180,7 +191,7 @@ def samples(prefix: str, requests: Iterable[RequestRecord]) -> np.ndarray:
 
 
 def _sent(request: RequestRecord) -> float:
-    assert request.sent_s is not None, f"{request.request_id} succeeded without being sent"
+    assert request.sent_s is not None, f"{request.request_id} was not sent"
     return request.sent_s
 
 

@@ -211,7 +211,7 @@ LOAD: Rows = (
         "requests",
         "min",
         "count of requests",
-        "ended with an error or without a token",
+        "ended with an error or without a token; lost ones are counted apart",
     ),
     (
         "cancelled_requests",
@@ -221,7 +221,7 @@ LOAD: Rows = (
         "count of requests",
         "aborted by the client because the drain time was over",
     ),
-    ("error_rate", "Error rate", "", "min", "ratio of requests", "failed / issued requests"),
+    ("error_rate", "Error rate", "", "min", "ratio of requests", "(failed + lost) / issued"),
     (
         "duration_s",
         "Measured time",

@@ -12,6 +12,7 @@ import numpy as np
 
 from experiments.measurement import Measurement, decode_s, decode_tokens, samples, tpot_s
 from experiments.metric_specs import FAMILIES, QUANTILES
+from experiments.quantiles import weighted_quantiles
 from experiments.records import MetricValue, RequestRecord
 
 COVERAGE = 0.95
@@ -179,9 +180,7 @@ class _Bootstrap:
 def _quantiles(pooled: np.ndarray, weights: np.ndarray, wanted: list[float]) -> np.ndarray:
     """[wanted, draws] quantiles of each draw; pooled is [requests], weights [draws, requests]."""
     order = np.argsort(pooled)
-    ascending = pooled[order]
-    drawn = (np.repeat(ascending, row[order]) for row in weights)
-    return np.array([np.quantile(values, wanted) for values in drawn]).T
+    return weighted_quantiles(pooled[order], weights[:, order], wanted)
 
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:

@@ -342,5 +342,6 @@ def test_metrics_are_finite_or_missing_with_a_reason_and_quantiles_rise(requests
         ladder = [found[f"{family}_{q}"].value for q in ("p50", "p90", "p99")]
         shown = [value for value in ladder if value is not None]
         assert shown == sorted(shown)
-    issued = found["completed_requests"].value + found["failed_requests"].value
-    assert issued + found["cancelled_requests"].value == len(requests)
+    kinds = ("completed", "failed", "cancelled", "lost")
+    assert sum(found[f"{kind}_requests"].value for kind in kinds) == len(requests)
+    assert found["issued_requests"].value == len(requests)
