@@ -69,17 +69,20 @@ def _inside(angle: float, freedom: int) -> float:
     return 2 / math.pi * (angle + sine * total) if odd else sine * total
 
 
-def over_repeats(values: Sequence[float] | Array, estimate: float) -> tuple[float, float] | None:
-    """The 95 % interval of `estimate`, from one value a repeat; None for fewer than two."""
-    each = np.asarray(values, dtype=float)
-    if len(each) < 2 or not np.isfinite([*each, estimate]).all():
-        return None
-    logarithmic = _positive(each, estimate)
-    scale = np.log(each) if logarithmic else each
-    half = t_quantile((1 + COVERAGE) / 2, len(each) - 1) * scale.std(ddof=1) / math.sqrt(len(each))
-    if logarithmic:
-        return float(estimate * math.exp(-half)), float(estimate * math.exp(half))
-    return float(estimate - half), float(estimate + half)
+def over_repeats(values: Array, estimates: Array) -> tuple[Array, Array]:
+    """95 % intervals of `estimates` [metrics] from one value a repeat, [repeats, metrics].
+
+    NaN for fewer than two repeats and for a metric that a repeat lacks.
+    """
+    repeats = len(values)
+    if repeats < 2:
+        return np.full(len(estimates), np.nan), np.full(len(estimates), np.nan)
+    logarithmic = _positive(values, estimates)
+    student = t_quantile((1 + COVERAGE) / 2, repeats - 1)
+    half = student * _scaled(values, logarithmic).std(axis=0, ddof=1) / math.sqrt(repeats)
+    factor = np.exp(np.where(logarithmic, half, 0.0))
+    low = np.where(logarithmic, estimates / factor, estimates - half)
+    return low, np.where(logarithmic, estimates * factor, estimates + half)
 
 
 def draws_over_repeats(values: Array, estimates: Array, *, draws: int, seed: int) -> Array:
@@ -93,28 +96,35 @@ def draws_over_repeats(values: Array, estimates: Array, *, draws: int, seed: int
     normal = generator.standard_normal((draws, repeats))
     spread = np.sqrt(generator.chisquare(repeats - 1, draws) * repeats)  # [draws]
     weights = normal / spread[:, None]
-    logarithmic = np.array([_positive(values[:, k], e) for k, e in enumerate(estimates)])
-    scale = np.where(logarithmic, np.log(np.where(logarithmic, values, 1.0)), values)
-    moved = weights @ (scale - scale.mean(axis=0))  # [draws, metrics]
-    return np.where(logarithmic, estimates * np.exp(moved), estimates + moved)
+    logarithmic = _positive(values, estimates)
+    scaled = _scaled(values, logarithmic)
+    moved = weights @ (scaled - scaled.mean(axis=0))  # [draws, metrics]
+    factor = np.exp(np.where(logarithmic, moved, 0.0))
+    return np.where(logarithmic, estimates * factor, estimates + moved)
 
 
-def _positive(values: Array, estimate: float) -> bool:
-    return bool((values > 0).all() and estimate > 0)
+def _positive(values: Array, estimates: Array) -> NDArray[np.bool_]:
+    """[metrics] whether a metric is positive throughout, so that it has a logarithm."""
+    return (values > 0).all(axis=0) & (estimates > 0)
 
 
-def pseudo_values(statistic: Callable[[Sequence[int]], float], repeats: int) -> Array:
-    """[repeats] jackknife pseudo-values, whose scatter is that of the pooled statistic.
+def _scaled(values: Array, logarithmic: NDArray[np.bool_]) -> Array:
+    return np.where(logarithmic, np.log(np.where(logarithmic, values, 1.0)), values)
 
-    `statistic` of the repeats by number, such as a quantile of all their requests. Logarithmic
-    where it is positive: the values average to the bias-corrected statistic.
+
+def pseudo_values(statistic: Callable[[Sequence[int]], Array], repeats: int) -> Array:
+    """[repeats, metrics] jackknife pseudo-values: their scatter is that of the pooled statistics.
+
+    `statistic` gives [metrics] of the repeats that it is told by number, such as quantiles of all
+    their requests. What is positive throughout is left out on a logarithmic scale.
     """
     every = tuple(range(repeats))
     whole = statistic(every)
     without = np.array([statistic([k for k in every if k != left]) for left in every])
-    if _positive(without, whole):
-        return np.exp(repeats * math.log(whole) - (repeats - 1) * np.log(without))
-    return repeats * whole - (repeats - 1) * without
+    logarithmic = _positive(without, whole)
+    scaled = _scaled(np.vstack([whole[None], without]), logarithmic)
+    found = repeats * scaled[0] - (repeats - 1) * scaled[1:]
+    return np.where(logarithmic, np.exp(np.where(logarithmic, found, 0.0)), found)
 
 
 def paired_effect(a: Array, b: Array, *, coverage: float = COVERAGE) -> Effect:

@@ -21,6 +21,9 @@ from workbench.trial_files import check_version, read_document, read_record
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.pooling import PooledQuantile
+
+MOST_READ = 1000  # trials whose requests a table of points reads: some ten seconds
 RETRY = re.compile(r"(.+)\.retry([1-9][0-9]*)")
 
 
@@ -68,6 +71,7 @@ class Run:
         check_version(self._facts, folder / "run.json")
         self._planned = _count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
+        self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
         self.refresh()
 
     @property
@@ -149,11 +153,38 @@ class Run:
             key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
         )
 
-    def points(self) -> pd.DataFrame:
-        """One row a point: the mean of its valid repeats, with the column `repeats`."""
+    def points(self, *, most_read: int | None = MOST_READ) -> pd.DataFrame:
+        """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
+
+        Quantiles of points with several repeats need the requests of each: they are read once,
+        of at most `most_read` trials (None: of all), and missing beyond.
+        """
         from workbench.repeats import pooled
 
-        return pooled(self.trials())
+        room = len(self._documents) if most_read is None else most_read
+
+        def read(trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+            nonlocal room
+            if trial_ids not in self._quantiles:
+                room -= len(trial_ids)
+            return self.quantiles(trial_ids) if room >= 0 else None
+
+        return pooled(self.trials(), read)
+
+    def quantiles(self, trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+        """The quantiles of all requests of these trials together; kept, for trials never change.
+
+        None where the requests of one of them are not stored.
+        """
+        from experiments.pooling import pooled_quantiles
+        from workbench.trial_columns import trial_columns
+
+        if trial_ids not in self._quantiles:
+            read = [trial_columns(self._trial_folder(n), self._documents[n]) for n in trial_ids]
+            columns = [found for found in read if found is not None]
+            whole = len(columns) == len(read)
+            self._quantiles[trial_ids] = pooled_quantiles(columns) if whole else None
+        return self._quantiles[trial_ids]
 
     def trials(self) -> pd.DataFrame:
         """One row per stored trial; the columns are those of `workbench.points`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from workbench.figures_text import MISSING, axis_mark, axis_phrase, axis_words, value_text
 
-WITHIN_RUN = "95 % intervals are within-run"
+WITHIN_RUN = "95 % intervals are within-run where no repeats are named"
 
 
 def counts_words(counts: Mapping[str, int]) -> str:
