@@ -151,11 +151,14 @@ class _PhaseRun:
     def result(self) -> PhaseResult:
         """Records in the order of sending."""
         stop_s = self._stop_s if self._stop_s is not None else self._now_s()
-        unsent = self._unsent()
+        feed, unsent = self._phase.feed, self._unsent()
         return PhaseResult(
             requests=tuple(flight.record() for flight in (*self._flights, *unsent)),
             window_s=(self._start_s, stop_s),
-            tally=LoadTally(unsent=len(unsent), sessions=self._phase.feed.sessions()),
+            tally=LoadTally(
+                unsent=len(unsent) if feed.scheduled and feed.queues else None,
+                sessions=feed.sessions(),
+            ),
         )
 
     def _enough(self) -> bool:
@@ -192,7 +195,7 @@ class _PhaseRun:
         due_s = self._due_s()
         if due_s is None or self._stop_s is None:
             return due_s
-        return due_s if self._phase.feed.scheduled and due_s <= self._stop_s else None
+        return due_s if self._phase.feed.scheduled and due_s < self._stop_s else None
 
     def _send(self, due_s: float) -> None:
         scheduled = self._phase.feed.scheduled
@@ -232,7 +235,7 @@ class _PhaseRun:
         feed, stop_s = self._phase.feed, self._stop_s
         while feed.scheduled and len(self._flights) + len(found) < self._phase.max_requests:
             due_s = feed.due_s(0)
-            if stop_s is None or due_s is None or self._start_s + due_s > stop_s:
+            if stop_s is None or due_s is None or self._start_s + due_s >= stop_s:
                 break
             item = feed.take()
             flight = Flight(
@@ -258,5 +261,6 @@ class _PhaseRun:
                 max_tokens=wanted if phase.output_cap is None else min(wanted, phase.output_cap),
                 ignore_eos=phase.exact_output_length,
                 seq_seed=item.seed,
+                so_args=item.so_args,
             ),
         )

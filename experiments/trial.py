@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
-from experiments.arrival import ClosedArrival, arrival
+from experiments.arrival import ClosedArrival, Horizon
 from experiments.clock import Clock
+from experiments.feed import ItemFeed, feed_of
 from experiments.gate_parts import Evidence
 from experiments.gates import evaluate, first_failure
 from experiments.identity import seed_of
@@ -21,6 +23,7 @@ from experiments.statistics import with_intervals
 from experiments.steady import without_ramp
 from experiments.targets.base import Target, TargetFacts
 from experiments.warm_up import WarmUp, warm_up
+from experiments.windows import in_rounds, most_requests
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"
@@ -46,7 +49,8 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     origin_ns = clock.now_ns()
     generator = LoadGenerator(target, clock, origin_ns)
     target.reset()
-    warmed = warm_up(generator, _warm_up(planned, plan), plan.protocol)
+    idle_power_w = bench.observer.idle_power_w(clock, planned.facts, plan.protocol.idle_s)
+    warmed = warm_up(generator, partial(_warm_up, planned, plan), plan.protocol)
     before = target.stats()
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
@@ -59,8 +63,11 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         window_s=measured.window_s,
         devices=planned.facts.devices,
         telemetry=telemetry,
+        idle_power_w=idle_power_w,
+        tally=measured.tally,
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
+    whole = in_rounds(whole, planned.load)
     measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
     measurement = replace(measurement, due_requests=_due(phase, measurement))
     return _record(planned, bench, measurement, warmed, started_utc, generator.now_s())
@@ -69,8 +76,8 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
 def _due(phase: Phase, measurement: Measurement) -> int | None:
     """Requests that the schedule wanted sent in the window; None where there is no schedule."""
     length_s, ramp_s = measurement.window_length_s, measurement.ramp_s
-    due = phase.arrival.due_before(ramp_s + length_s)
-    early = phase.arrival.due_before(ramp_s) if ramp_s else 0
+    due = phase.feed.due_before(ramp_s + length_s)
+    early = phase.feed.due_before(ramp_s) if ramp_s else 0
     return None if due is None else due - (early or 0)
 
 
@@ -102,39 +109,41 @@ def labels(plan: Plan, facts: TargetFacts) -> tuple[str, ...]:
     return tuple(label for label, holds in said.items() if holds)
 
 
-def _warm_up(planned: PlannedTrial, plan: Plan) -> Phase:
-    """Other content than what is measured, so that no cache is warm for it."""
+def _warm_up(planned: PlannedTrial, plan: Plan, number: int) -> Phase:
+    """Round `number`: other content than what is measured, so that no cache is warm for it."""
     slots = planned.batch_size or 1
-    protocol = plan.protocol
-    salt = f"{planned.salt}/warm-up"
+    protocol, workload = plan.protocol, planned.workload
+    count = slots * protocol.warm_up_per_slot
+    first = number * count
     return Phase(
-        name="warm-up",
-        item=lambda index: planned.workload.item(index, salt),
-        arrival=ClosedArrival(slots),
-        max_requests=slots * protocol.warm_up_per_slot,
+        name=f"warm-up-{number}" if number else "warm-up",
+        feed=ItemFeed(
+            lambda index: workload.warm_up_item(first + index, planned.salt), ClosedArrival(slots)
+        ),
+        max_requests=count,
         limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         output_cap=protocol.warm_up_output_tokens,
         warm_up=True,
-        exact_output_length=planned.workload.spec.exact_output_length,
-        temperature=planned.workload.spec.temperature,
+        exact_output_length=workload.spec.exact_output_length,
+        temperature=workload.spec.temperature,
     )
 
 
 def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
-    protocol = plan.protocol
+    protocol, slots = plan.protocol, planned.batch_size or 1
     return Phase(
         name=f"r{planned.trial_id[:6]}",
-        item=lambda index: planned.workload.item(index, planned.salt),
-        arrival=arrival(
-            planned.load, planned.workload, count=protocol.max_requests, salt=planned.salt
+        feed=feed_of(
+            planned.load,
+            planned.workload,
+            horizon=Horizon(requests=protocol.max_requests, measured_s=protocol.measured_s),
+            salt=planned.salt,
         ),
-        max_requests=protocol.max_requests,
+        max_requests=most_requests(planned.load, protocol.max_requests),
         measured_s=protocol.measured_s,
         measured_e2e=protocol.measured_e2e,
-        min_completed=max(
-            protocol.measured_requests, protocol.measured_per_slot * (planned.batch_size or 1)
-        ),
+        min_completed=max(protocol.measured_requests, protocol.measured_per_slot * slots),
         limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         exact_output_length=planned.workload.spec.exact_output_length,
@@ -182,6 +191,7 @@ def _record(
         gates=gates,
         requests=kept((*warmed.requests, *measurement.requests), plan.protocol.keep_output_tokens),
         telemetry=measurement.telemetry,
+        idle_power_w=measurement.idle_power_w,
         labels=(*labels(plan, planned.facts), *_warnings(metrics)),
         outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
     )

@@ -10,7 +10,6 @@ import numpy as np
 from experiments.load import LoadGenerator, Phase
 from experiments.protocol import Protocol
 from experiments.records import RequestRecord
-from experiments.workload import WorkItem
 
 STABLE_ROUNDS = 3
 """Rounds over which throughput must hold still."""
@@ -24,8 +23,10 @@ class WarmUp:
     rounds: tuple[float, ...]  # output tokens a second of each round that took time
 
 
-def warm_up(generator: LoadGenerator, phase: Phase, protocol: Protocol) -> WarmUp:
-    """Run `phase` again and again, each time with content of its own.
+def warm_up(
+    generator: LoadGenerator, round_of: Callable[[int], Phase], protocol: Protocol
+) -> WarmUp:
+    """Run the phases `round_of(0)`, `round_of(1)`, ..., each with content of its own.
 
     Ends when throughput over the last three rounds varies by no more than
     `protocol.warm_up_cv` (None: after one round), after `warm_up_rounds`, or when
@@ -34,18 +35,12 @@ def warm_up(generator: LoadGenerator, phase: Phase, protocol: Protocol) -> WarmU
     begun_s = generator.now_s()
     requests: list[RequestRecord] = []
     rounds: list[float] = []
-    for number in range(protocol.warm_up_rounds if phase.max_requests else 0):
+    for number in range(protocol.warm_up_rounds if protocol.warm_up_per_slot else 0):
         left_s = protocol.limit_s - (generator.now_s() - begun_s)
         if number and left_s <= 0:
             break
         started_s = generator.now_s()
-        shifted = replace(
-            phase,
-            name=f"{phase.name}-{number}" if number else phase.name,
-            item=_from(phase.item, number * phase.max_requests),
-            limit_s=max(left_s, 1e-3),
-        )
-        result = generator.run(shifted)
+        result = generator.run(replace(round_of(number), limit_s=max(left_s, 1e-3)))
         requests += result.requests
         rounds += _speed(result.requests, generator.now_s() - started_s)
         if _settled(rounds, protocol.warm_up_cv):
@@ -66,10 +61,6 @@ def _settled(rounds: Sequence[float], limit: float | None) -> bool:
         return True
     found = variation(rounds)
     return found is not None and found <= limit
-
-
-def _from(item: Callable[[int], WorkItem], first: int) -> Callable[[int], WorkItem]:
-    return lambda index: item(first + index)
 
 
 def _speed(requests: Sequence[RequestRecord], seconds: float) -> list[float]:

@@ -37,6 +37,7 @@ class TargetFacts:
     random_weights: bool
     tokenizer_hash: str | None = None
     simulated: bool = False
+    takes_grammars: bool = False  # outputs can be held to a grammar
     remote: bool = False  # its client is no part of its process: lag and load are our own
 
 

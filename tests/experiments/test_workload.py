@@ -1,7 +1,7 @@
 import pytest
 from pydantic import TypeAdapter
 
-from experiments.arrival import arrival
+from experiments.arrival import Horizon, arrival
 from experiments.errors import WorkloadError
 from experiments.load_specs import TraceLoad
 from experiments.prepare import prepare
@@ -112,8 +112,9 @@ def test_two_files_are_dealt_out_in_turn_each_with_its_factor():
     source = workload(kind="trace", path=["sample:azure", "sample:mooncake"])
     assert source.description()["rows"] == 240
     assert "," in source.description()["scale_used"]
-    assert len(set(source.factors)) == 2
-    assert source.factors[0] == source.factors[2]
+    factors = [row.factor for row in source.trace]
+    assert len(set(factors)) == 2
+    assert factors[0] == factors[2]
 
 
 def test_minimum_lengths_hold_and_the_longest_row_still_fits():
@@ -135,7 +136,7 @@ def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
         '"timestamp":100.0,"group_id":0}\n'
         '{"session_id":"a","input_length":512,"output_length":30,"hash_ids":[3],"delay":100.0}\n',
     )
-    first, later = read_trace(tmp_path / "turns.jsonl")
+    first, later = read_trace(tmp_path / "turns.jsonl").rows
     assert (first.arrival_s, first.delay_s, first.session) == (0.0, None, "a")
     assert (later.arrival_s, later.delay_s) == (None, 0.1)
     source = workload(kind="trace", path=path)
@@ -145,7 +146,8 @@ def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
 def test_a_schedule_makes_no_prompt(monkeypatch):
     source = workload(kind="trace", path="sample:azure")
     monkeypatch.setattr(TraceWorkload, "item", None)  # whoever asks for a prompt fails
-    schedule = arrival(TraceLoad(kind="trace", time_scale=2.0), source, count=10_000, salt="s")
+    load = TraceLoad(kind="trace", time_scale=2.0)
+    schedule = arrival(load, source, horizon=Horizon(requests=10_000), salt="s")
     assert schedule.due_s(1, 0) == pytest.approx(0.026, abs=1e-6)
     assert schedule.due_s(300, 0) is None
 
@@ -320,7 +322,7 @@ def test_a_surrogate_pair_in_a_trace_is_a_character(tmp_path):
     path = tmp_path / "t.jsonl"
     row = '{"timestamp": 0, "input_length": 9, "output_length": 2, "session_id": "\\ud83d\\ude00"}'
     path.write_text(row)
-    assert read_trace(path)[0].session == "\N{GRINNING FACE}"
+    assert read_trace(path).rows[0].session == "\N{GRINNING FACE}"
 
 
 @pytest.mark.parametrize("path", ["a\0b", "~no-such-user-here/t.csv"])
