@@ -9,11 +9,11 @@ from experiments.identity import digest
 from experiments.records import RequestRecord
 
 MOST_FINGERPRINTS = 256
-_ASKED, _CAME = 12, 8  # hex digits
+ASKED_DIGITS, CAME_DIGITS = 12, 8
 
 
 def fingerprints(requests: Sequence[RequestRecord], temperature: float) -> tuple[str, ...]:
-    """`TrialRecord.outputs` of requests that ended well; none where tokens are drawn by lot."""
+    """`TrialRecord.outputs` of the first 256 requests; none where tokens are drawn by lot."""
     if temperature > 0:
         return ()
     told = (fingerprint(r) for r in requests[:MOST_FINGERPRINTS])
@@ -24,8 +24,13 @@ def fingerprint(request: RequestRecord) -> str | None:
     """One of `TrialRecord.outputs`; None where prompt or output is not known."""
     if request.prompt_hash is None or request.text_hash is None:
         return None
-    length = (request.requested_output_tokens, request.exact_output_length)
-    return f"{digest(request.prompt_hash, *length)[:_ASKED]}-{request.text_hash[:_CAME]}"
+    first = asked(request.prompt_hash, request.requested_output_tokens, request.exact_output_length)
+    return f"{first}-{request.text_hash[:CAME_DIGITS]}-{request.output_tokens}"
+
+
+def asked(prompt_hash: str, requested_output_tokens: int, exact_output_length: bool) -> str:
+    """The first part of a fingerprint: equal for requests that must be answered alike."""
+    return digest(prompt_hash, requested_output_tokens, exact_output_length)[:ASKED_DIGITS]
 
 
 def kept(requests: Sequence[RequestRecord], most_tokens: int) -> tuple[RequestRecord, ...]:

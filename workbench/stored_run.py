@@ -71,6 +71,7 @@ class Run:
         check_version(self._facts, folder / "run.json")
         self._planned = _count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
+        self._judged: list[dict[str, object]] | None = None
         self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
         self.refresh()
 
@@ -114,7 +115,7 @@ class Run:
     @property
     def summary(self) -> RunSummary:
         """The run in one line, as of the last `refresh()`; `state` is as of now."""
-        newest = self._newest()
+        newest = self.judged()
         counts = Counter(str(found.get("state")) for found in newest)
         labels: dict[str, None] = {}
         for found in newest:
@@ -136,6 +137,8 @@ class Run:
         """Read the trials that were stored since; returns this run."""
         names = self._stored_names()
         missing = names - self._documents.keys()
+        if missing:
+            self._judged = None
         indexed = Index(self.folder.parent).documents(self.run_id) if len(missing) > 1 else {}
         for name in missing:
             found = indexed.get(name)
@@ -152,6 +155,16 @@ class Run:
             self._newest(),
             key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
         )
+
+    def judged(self) -> list[dict[str, object]]:
+        """The documents with what the trials of the run say of each other (`workbench.judged`)."""
+        from workbench.judged import judged, kept_outputs
+
+        if self._judged is None:
+            self._judged = judged(
+                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
+            )
+        return list(self._judged)
 
     def points(self, *, most_read: int | None = MOST_READ) -> pd.DataFrame:
         """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
@@ -190,7 +203,13 @@ class Run:
         """One row per stored trial; the columns are those of `workbench.points`."""
         from workbench.points import points_table
 
-        return points_table(self.run_id, self.documents())
+        return points_table(self.run_id, self.judged())
+
+    def metric(self, trial_id: str, name: str) -> float | None:
+        """One number of one trial; None where the trial lacks it."""
+        self._trial_folder(trial_id)
+        value = _object(_object(self._documents[trial_id], "metrics"), name).get("value")
+        return float(value) if isinstance(value, int | float) else None
 
     def requests(self, trial_id: str) -> pd.DataFrame:
         """requests.parquet of one trial: one row a request."""
@@ -201,8 +220,12 @@ class Run:
         return _read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
 
     def trial(self, trial_id: str) -> TrialRecord:
-        """The whole record of one trial."""
-        return read_record(self._trial_folder(trial_id))
+        """The whole record of one trial, its state as `judged` tells it."""
+        from workbench.judged import judged_record
+
+        record = read_record(self._trial_folder(trial_id))
+        found = [d for d in self.judged() if d["trial_id"] == trial_id]
+        return judged_record(record, found[0]) if found else record
 
     def files(self, trial_id: str) -> dict[str, Path]:
         """The files of one trial by name."""
