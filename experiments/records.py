@@ -201,6 +201,7 @@ class TrialRecord:
     idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
     attempts: int = 1  # how often it was tried; more than 1 after a retry
     outputs: tuple[str, ...] = ()
-    """Fingerprints of greedy outputs, `<what was asked>-<what came>` in hex: two trials that
-    share a first half asked the same, and must share the second where their engines must agree."""
+    """Fingerprints of greedy outputs, `<asked>-<came>-<output tokens>`, the first two in hex: two
+    trials that share the first part asked the same, and must share the rest where their engines
+    must agree."""
     failure: FailureKind | None = None  # of a FAILED trial that measured nothing
