@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from engine.errors import RequestError
 from engine.request import FinishReason, Request, RequestId, SamplingParams
+from experiments.arrival import Share
 from experiments.clock import Clock
 from experiments.feed import Feed
 from experiments.flight import Flight
 from experiments.load_tally import LoadTally
-from experiments.records import RequestRecord
+from experiments.records import RequestRecord, TelemetrySample
 from experiments.targets.base import Target
 from experiments.workload import WorkItem
 
@@ -28,6 +29,7 @@ class Phase:
     name: str  # prefix of the request ids
     feed: Feed
     max_requests: int
+    start_s: float | None = None  # on the clock of the generator; None: when it is run
     measured_s: float | None = None  # None: stop at max_requests only
     measured_e2e: float = 0.0  # and at least so many times the median E2E
     min_completed: int = 0  # go on until so many ended, even past measured_s
@@ -50,6 +52,11 @@ class PhaseResult:
     requests: tuple[RequestRecord, ...]
     window_s: tuple[float, float]
     tally: LoadTally
+    client_cpu: tuple[TelemetrySample, ...] = ()  # of clients that are processes of their own
+
+
+PhaseOf = Callable[[Share], Phase]
+"""Makes a phase with the feed of one share of its load; it can be sent to another process."""
 
 
 class LoadGenerator:
@@ -96,9 +103,9 @@ class _PhaseRun:
         self._target = target
         self._seconds = seconds
         self._now_s = now_s
-        self._start_s = now_s()
+        self._start_s = now_s() if phase.start_s is None else phase.start_s
         self._stop_s: float | None = None
-        self._freed_s = self._start_s  # when a request last ended
+        self._freed_s = self._start_s  # when the client's queue was last let go on
         self._flights: list[Flight] = []
         self._live: dict[RequestId, Flight] = {}
         self._e2e_s: list[float] = []  # of what ended, ascending
@@ -131,9 +138,7 @@ class _PhaseRun:
                 continue
             flight.take(received, self._seconds)
             if received.output.finished:
-                del self._live[received.output.request_id]
                 self._ended(flight)
-                insort(self._e2e_s, self._seconds(received.received_ns) - flight.sent_s)
 
     def judge(self) -> None:
         """Stop sending once the phase has measured enough."""
@@ -212,13 +217,13 @@ class _PhaseRun:
             warm_up=self._phase.warm_up,
         )
         self._flights.append(flight)
+        self._live[request.request_id] = flight
         try:
             self._target.submit(request)
         except RequestError as error:
             flight.end(FinishReason.ERROR, str(error), self._now_s())
             self._ended(flight)
         else:
-            self._live[request.request_id] = flight
             flight.replica = self._target.replica_of(request.request_id)
 
     def _dispatched_s(self, due_s: float) -> float:
@@ -226,8 +231,13 @@ class _PhaseRun:
         return max(due_s, self._freed_s) if self._phase.feed.queues else due_s
 
     def _ended(self, flight: Flight) -> None:
-        self._freed_s = self._now_s()
-        self._phase.feed.ended(flight, self._freed_s - self._start_s)
+        now_s = self._now_s()
+        if self._due_s() is None:
+            self._freed_s = now_s
+        del self._live[flight.request.request_id]
+        self._phase.feed.ended(flight, now_s - self._start_s)
+        if flight.error is None and flight.ended_s is not None and flight.sent_s is not None:
+            insort(self._e2e_s, flight.ended_s - flight.sent_s)
 
     def _unsent(self) -> list[Flight]:
         """What was due while sending went on, and waits in the client's queue to this day."""

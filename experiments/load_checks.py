@@ -52,7 +52,7 @@ def check_load(load: Load, workload: Workload, facts: TargetFacts) -> None:
         assert isinstance(load, SessionsLoad | TraceLoad)
         check_sessions(load, workload)
         if isinstance(load, TraceLoad):
-            first_turns(workload, 1)
+            first_turns(workload, workload.rows or 1)
     elif isinstance(load, TraceLoad):
         schedule(load, workload, horizon=Horizon(requests=workload.rows or 1), salt="")
     if isinstance(load, ROUND_LOADS):
