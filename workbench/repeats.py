@@ -7,7 +7,7 @@ requests together. The interval of either is Student's over the repeats
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,11 @@ from experiments.resampling import over_repeats
 
 if TYPE_CHECKING:
     import pandas as pd
+    from numpy.typing import NDArray
+
+    from workbench.stored_run import Run
+
+    Values = NDArray[np.float64]
 
 REPEATS = "repeats"
 TRIAL_IDS = "trial_ids"
@@ -168,6 +173,23 @@ def _put(found: pd.DataFrame, name: str, cells: Mapping[int, MetricValue]) -> No
     for place, cell in cells.items():
         reasons[place] = cell.reason
     found[f"{name}.reason"] = np.array(reasons, dtype=object)
+
+
+def values_by_repeat(run: Run, trial_ids: Sequence[str], metrics: Sequence[str]) -> Values:
+    """[repeats, metrics] what each repeat says of the metrics; NaN where it says nothing.
+
+    Of quantiles these are jackknife pseudo-values: what the repeat adds to the pooled one.
+    """
+    found = np.full((len(trial_ids), len(metrics)), np.nan)
+    for k, name in enumerate(metrics):
+        if name in POOLED_METRICS and len(trial_ids) > 1:
+            pooled_by = (run.quantiles(tuple(trial_ids)) or {}).get(name)
+            if pooled_by is not None and len(pooled_by.by_repeat):
+                found[:, k] = pooled_by.by_repeat
+        else:
+            values = [run.metric(trial_id, name) for trial_id in trial_ids]
+            found[:, k] = [np.nan if value is None else value for value in values]
+    return found
 
 
 def _metrics(table: pd.DataFrame) -> list[str]:
