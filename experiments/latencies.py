@@ -50,7 +50,7 @@ def interactivity(ok: Sequence[RequestRecord]) -> dict[str, MetricValue]:
         reason = why_no_tpot(ok)
         return {name: missing(reason) for name in ("tok_s_user", "tok_s_user_p50", "tok_s_user_p1")}
     harmonic = sum(map(decode_tokens, timed)) / sum(map(decode_s, timed))
-    with np.errstate(over="ignore", divide="ignore"):
+    with np.errstate(over="ignore"):
         speeds = 1 / tpots
     independent = _independent(timed)
     middle, slow = (

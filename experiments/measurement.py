@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -101,11 +102,12 @@ class Measurement:
 
 
 def succeeded(request: RequestRecord) -> bool:
-    """Ended by itself, without an error and with at least one token."""
+    """Ended by itself, without an error, with at least one token, and at instants that are."""
     return (
         request.error is None
         and request.finish_reason not in (None, "abort", "error")
         and bool(request.chunks)
+        and math.isfinite(sum((chunk.time_s for chunk in request.chunks), request.sent_s or 0.0))
     )
 
 

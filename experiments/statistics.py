@@ -45,7 +45,8 @@ def resampled(measurement: Measurement, *, draws: int, seed: int) -> dict[str, n
     Metrics that rest on the same requests come from the same resample, draw by draw.
     """
     bootstrap = _Bootstrap(measurement, draws, seed)
-    return {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
+    with np.errstate(all="ignore"):  # a draw that is no number is left out where draws are joined
+        return {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
 
 
 def clusters(requests: Sequence[RequestRecord]) -> np.ndarray:
