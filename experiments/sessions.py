@@ -144,7 +144,7 @@ class SessionFeed:
 def check_sessions(load: SessionsLoad | TraceLoad, workload: Workload) -> None:
     """WorkloadError where sessions cannot be formed, or are known not to fit the context."""
     turns = load.turns if isinstance(load, SessionsLoad) else None
-    name = f"workload {workload.name}"
+    name = f"workload {workload.spec.name}"
     if turns is None and not workload.has_sessions:
         raise WorkloadError(
             "has no sessions", where=name, remedy="Give load.turns, or a trace with session_id."
@@ -163,4 +163,4 @@ def _answer(flight: Flight) -> tuple[int, ...] | None:
     """What was said; None where the turn failed, or where its ids are not known."""
     if flight.error is not None or flight.finish_reason in (None, FinishReason.ABORT):
         return None
-    return flight.output_token_ids() or None
+    return flight.answer_ids() or None
