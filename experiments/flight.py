@@ -97,6 +97,14 @@ class Flight:
             return None
         return tuple(token for found in ids if found is not None for token in found)
 
+    def answer_ids(self) -> tuple[int, ...] | None:
+        """The output as a next prompt holds it: text in the ids of the client's tokenizer."""
+        ids = self.output_token_ids()
+        tokenizer = self.exchange.tokenizer if self.exchange else None
+        if ids is not None or tokenizer is None:
+            return ids
+        return tuple(tokenizer.encode("".join(piece.text for _, piece in self.pieces)))
+
     def record(self) -> RequestRecord:
         """The facts so far; an unfinished request has no finish reason."""
         request, exchange = self.request, self.exchange
@@ -152,7 +160,7 @@ class Flight:
         return count_tokens(
             [piece for _, piece in self.pieces],
             total=exchange.server_output_tokens if exchange else None,
-            token_ends=exchange.token_ends if exchange else None,
+            tokenizer=exchange.tokenizer if exchange else None,
         )
 
     def _chunks(self, counts: Counts | None) -> tuple[Chunk, ...]:

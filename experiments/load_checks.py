@@ -62,6 +62,26 @@ def check_load(load: Load, workload: Workload, facts: TargetFacts) -> None:
         _check_room("max_num_batched_tokens", tokens, "tokens in a step", load, facts.configuration)
 
 
+def check_clients(load: Load, clients: int) -> None:
+    """PlanError where the load cannot be shared by so many client processes."""
+    if clients == 1:
+        return
+    if isinstance(load, ROUND_LOADS):
+        raise PlanError(
+            f"a round waits for all of its requests, so one client sends {load.kind}, not {clients}",
+            where="clients",
+            remedy="Set clients to 1.",
+        )
+    bounds = (getattr(load, name, None) for name in ("batch_size", "concurrency"))
+    slots = next((n for n in bounds if isinstance(n, int)), clients)
+    if slots < clients:
+        raise PlanError(
+            f"{clients} clients cannot share {slots} requests in flight",
+            where="clients",
+            remedy=f"Set clients to at most {slots}.",
+        )
+
+
 def load_facts(load: Load, workload: Workload) -> dict[str, AxisValue]:
     """What a record says of the load: its fields, its kind, and that turns repeat a prefix."""
     fields = load.model_dump()

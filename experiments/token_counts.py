@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import bisect
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from experiments.records import ChunkKind, TokenSource
 
-TokenEnds = Callable[[str], Sequence[int]]
-"""Where a tokenizer ends each token of a text, in characters from its start."""
+
+class TextTokenizer(Protocol):
+    """What the client knows of the server's tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text alone."""
+        ...
+
+    def ends(self, text: str) -> list[int]:
+        """Where each token of the text ends, in characters from its start, ascending."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +46,7 @@ class Counts:
 
 
 def count_tokens(
-    pieces: Sequence[Piece], *, total: int | None, token_ends: TokenEnds | None
+    pieces: Sequence[Piece], *, total: int | None, tokenizer: TextTokenizer | None
 ) -> Counts:
     """Counts of a whole answer; `total` is what the server says of it in the end, if it does.
 
@@ -45,7 +55,7 @@ def count_tokens(
     piece. The last two only say where tokens came: how many there are is `total`'s to say,
     which is spread over the pieces in their proportion.
     """
-    ends = token_ends("".join(p.text for p in pieces)) if token_ends is not None else None
+    ends = None if tokenizer is None else tokenizer.ends("".join(p.text for p in pieces))
     retokenised = None if ends is None else len(ends)
 
     def counts(tokens: Sequence[int], source: TokenSource) -> Counts:

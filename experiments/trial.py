@@ -5,25 +5,27 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from experiments.arrival import ClosedArrival, Horizon
+from experiments.arrival import WHOLE, ClosedArrival, Horizon, Share
 from experiments.clock import Clock
 from experiments.feed import ItemFeed, feed_of
 from experiments.gate_parts import Evidence
 from experiments.gates import evaluate, first_failure
-from experiments.identity import seed_of
-from experiments.load import LoadGenerator, Phase
+from experiments.identity import digest, seed_of
+from experiments.load import Phase
+from experiments.load_runner import load_runner
 from experiments.measurement import Measurement, cancelled
 from experiments.metrics import measure
 from experiments.observe import Observer
 from experiments.outputs import fingerprints, kept
 from experiments.plan import Plan
-from experiments.records import MetricValue, TrialRecord, TrialState
+from experiments.records import MetricValue, TelemetrySample, TrialRecord, TrialState
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
 from experiments.steady import without_ramp
 from experiments.targets.base import Target, TargetFacts
 from experiments.warm_up import WarmUp, warm_up
 from experiments.windows import in_rounds, most_requests
+from experiments.workload import WorkItem, Workload
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"
@@ -47,30 +49,41 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     plan, clock = bench.plan, bench.clock
     started_utc = clock.utc().isoformat(timespec="microseconds")
     origin_ns = clock.now_ns()
-    generator = LoadGenerator(target, clock, origin_ns)
+    runner = load_runner(target, clock, origin_ns)
+    phase_of = partial(_measured, planned, plan)
+    calibration = runner.calibrate(phase_of, _shape(planned))
     target.reset()
     idle_power_w = bench.observer.idle_power_w(clock, planned.facts, plan.protocol.idle_s)
-    warmed = warm_up(generator, partial(_warm_up, planned, plan), plan.protocol)
+    warmed = warm_up(runner, partial(_warm_up, planned, plan), plan.protocol)
+    warmed = replace(warmed, calibration=calibration)
     before = target.stats()
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
-        phase = _measured(planned, plan)
-        measured = generator.run(phase)
+        measured = runner.run(phase_of)
     finally:
         telemetry = bench.observer.stop()
     whole = Measurement(
         requests=measured.requests,
         window_s=measured.window_s,
         devices=planned.facts.devices,
-        telemetry=telemetry,
+        telemetry=_in_order((*telemetry, *measured.client_cpu)),
         idle_power_w=idle_power_w,
         tally=measured.tally,
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
     whole = in_rounds(whole, planned.load)
     measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
-    measurement = replace(measurement, due_requests=_due(phase, measurement))
-    return _record(planned, bench, measurement, warmed, started_utc, generator.now_s())
+    measurement = replace(measurement, due_requests=_due(phase_of(WHOLE), measurement))
+    return _record(planned, bench, measurement, warmed, started_utc, runner.now_s())
+
+
+def _shape(planned: PlannedTrial) -> str:
+    """Trials that ask a client for the same work."""
+    return digest(planned.load.model_dump(), planned.workload.content_hash)
+
+
+def _in_order(samples: tuple[TelemetrySample, ...]) -> tuple[TelemetrySample, ...]:
+    return tuple(sorted(samples, key=lambda sample: sample.time_s))
 
 
 def _due(phase: Phase, measurement: Measurement) -> int | None:
@@ -109,16 +122,17 @@ def labels(plan: Plan, facts: TargetFacts) -> tuple[str, ...]:
     return tuple(label for label, holds in said.items() if holds)
 
 
-def _warm_up(planned: PlannedTrial, plan: Plan, number: int) -> Phase:
+def _warm_up(planned: PlannedTrial, plan: Plan, number: int, share: Share) -> Phase:
     """Round `number`: other content than what is measured, so that no cache is warm for it."""
     slots = planned.batch_size or 1
     protocol, workload = plan.protocol, planned.workload
     count = slots * protocol.warm_up_per_slot
-    first = number * count
     return Phase(
         name=f"warm-up-{number}" if number else "warm-up",
         feed=ItemFeed(
-            lambda index: workload.warm_up_item(first + index, planned.salt), ClosedArrival(slots)
+            partial(_warm_up_item, workload, planned.salt, number * count),
+            ClosedArrival(share.slots(slots)),
+            share,
         ),
         max_requests=count,
         limit_s=protocol.limit_s,
@@ -130,7 +144,11 @@ def _warm_up(planned: PlannedTrial, plan: Plan, number: int) -> Phase:
     )
 
 
-def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
+def _warm_up_item(workload: Workload, salt: str, first: int, index: int) -> WorkItem:
+    return workload.warm_up_item(first + index, salt)
+
+
+def _measured(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
     protocol, slots = plan.protocol, planned.batch_size or 1
     return Phase(
         name=f"r{planned.trial_id[:6]}",
@@ -139,6 +157,7 @@ def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
             planned.workload,
             horizon=Horizon(requests=protocol.max_requests, measured_s=protocol.measured_s),
             salt=planned.salt,
+            share=share,
         ),
         max_requests=most_requests(planned.load, protocol.max_requests),
         measured_s=protocol.measured_s,
@@ -175,6 +194,7 @@ def _record(
         workload=planned.point.workload,
         warm_up=warmed.requests,
         warm_up_rounds=warmed.rounds,
+        calibration=warmed.calibration,
     )
     gates = evaluate(evidence)
     state, reason = _verdict(measurement, first_failure(gates))
@@ -194,6 +214,7 @@ def _record(
         idle_power_w=measurement.idle_power_w,
         labels=(*labels(plan, planned.facts), *_warnings(metrics)),
         outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
+        calibration=warmed.calibration,
     )
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from experiments.load import LoadGenerator, Phase
+from experiments.arrival import Share
+from experiments.load import Phase
+from experiments.load_runner import LoadRunner
 from experiments.protocol import Protocol
-from experiments.records import RequestRecord
+from experiments.records import Calibration, RequestRecord
 
 STABLE_ROUNDS = 3
 """Rounds over which throughput must hold still."""
@@ -21,10 +24,11 @@ class WarmUp:
 
     requests: tuple[RequestRecord, ...]
     rounds: tuple[float, ...]  # output tokens a second of each round that took time
+    calibration: Calibration | None = None
 
 
 def warm_up(
-    generator: LoadGenerator, round_of: Callable[[int], Phase], protocol: Protocol
+    runner: LoadRunner, round_of: Callable[[int, Share], Phase], protocol: Protocol
 ) -> WarmUp:
     """Run the phases `round_of(0)`, `round_of(1)`, ..., each with content of its own.
 
@@ -32,20 +36,26 @@ def warm_up(
     `protocol.warm_up_cv` (None: after one round), after `warm_up_rounds`, or when
     `protocol.limit_s` is up.
     """
-    begun_s = generator.now_s()
+    begun_s = runner.now_s()
     requests: list[RequestRecord] = []
     rounds: list[float] = []
     for number in range(protocol.warm_up_rounds if protocol.warm_up_per_slot else 0):
-        left_s = protocol.limit_s - (generator.now_s() - begun_s)
+        left_s = protocol.limit_s - (runner.now_s() - begun_s)
         if number and left_s <= 0:
             break
-        started_s = generator.now_s()
-        result = generator.run(replace(round_of(number), limit_s=max(left_s, 1e-3)))
+        started_s = runner.now_s()
+        result = runner.run(partial(_bounded, round_of, number, max(left_s, 1e-3)))
         requests += result.requests
-        rounds += _speed(result.requests, generator.now_s() - started_s)
+        rounds += _speed(result.requests, runner.now_s() - started_s)
         if _settled(rounds, protocol.warm_up_cv):
             break
     return WarmUp(requests=tuple(requests), rounds=tuple(rounds))
+
+
+def _bounded(
+    round_of: Callable[[int, Share], Phase], number: int, limit_s: float, share: Share
+) -> Phase:
+    return replace(round_of(number, share), limit_s=limit_s)
 
 
 def variation(rounds: Sequence[float]) -> float | None:

@@ -10,7 +10,7 @@ from typing import Protocol
 from engine.config import ResolvedConfig
 from engine.request import Request, RequestId, RequestOutput
 from experiments.records import AxisValue
-from experiments.token_counts import Piece, TokenEnds
+from experiments.token_counts import Piece, TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class Exchange:
     error_kind: str | None = None
     server_prompt_tokens: int | None = None
     server_output_tokens: int | None = None
-    token_ends: TokenEnds | None = None  # of the client's tokenizer
+    tokenizer: TextTokenizer | None = None  # the client's
 
 
 @dataclass(frozen=True, kw_only=True)

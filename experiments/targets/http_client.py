@@ -18,7 +18,7 @@ from experiments.targets.base import Received
 from experiments.targets.http_apis import FACES, MESSAGES_VERSION, request_body
 from experiments.targets.http_exchange import HttpExchange
 from experiments.targets.http_spec import Api, HttpSpec
-from experiments.token_counts import TokenEnds
+from experiments.token_counts import TextTokenizer
 
 KEEP_ALIVE_S = 4.0  # below the 5 s after which common servers close an idle connection
 CONNECT_S = 10.0
@@ -42,7 +42,7 @@ class HttpClient:
         self._received: list[Received] = []
 
     def submit(
-        self, request: Request, prompt: str | list[int], token_ends: TokenEnds | None
+        self, request: Request, prompt: str | list[int], tokenizer: TextTokenizer | None
     ) -> None:
         """Have the request written as soon as `poll` is called."""
         body = json.dumps(request_body(self._spec, prompt, request.sampling))
@@ -53,7 +53,7 @@ class HttpClient:
             timeout_s=self._spec.timeout_s,
             now_ns=self._now_ns,
             deliver=self._deliver,
-            token_ends=token_ends,
+            tokenizer=tokenizer,
         )
         task = self._loop.create_task(self._run(exchange))
         self._tasks[request.request_id] = task

@@ -15,7 +15,7 @@ from experiments.targets.http_apis import DONE, Said, read_event
 from experiments.targets.http_json import Json, is_mapping
 from experiments.targets.http_spec import Api
 from experiments.targets.sse import Event, EventParser
-from experiments.token_counts import Piece, TokenEnds
+from experiments.token_counts import Piece, TextTokenizer
 
 OK = 200
 _MOST_BODY = 64 * 2**20  # of an answer that is not streamed
@@ -44,7 +44,7 @@ class HttpExchange:
     timeout_s: float
     now_ns: Callable[[], int]
     deliver: Callable[[Received], None]
-    token_ends: TokenEnds | None = None
+    tokenizer: TextTokenizer | None = None
     _sent_ns: int | None = None
     _headers_ns: int | None = None
     _finish: FinishReason | None = None
@@ -169,7 +169,7 @@ class HttpExchange:
             error_kind=kind,
             server_prompt_tokens=self._prompt_tokens,
             server_output_tokens=self._output_tokens,
-            token_ends=self.token_ends,
+            tokenizer=self.tokenizer,
         )
         output = self._output(now_ns, reason, message)
         self.deliver(Received(output=output, received_ns=now_ns, exchange=exchange))

@@ -11,6 +11,8 @@ from pydantic import BeforeValidator, Field, JsonValue, field_validator
 from experiments.border import Border
 from experiments.records import AxisValue
 
+NOT_OURS = "this target's engine is not started by us"
+DECLARE = "Start the server with it, and say so under http.declared."
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
 
 
@@ -78,6 +80,10 @@ class HttpSpec(Border):
     def sends_ids(self) -> bool:
         """Prompts go as token ids."""
         return self.api.takes_ids if self.prompt is None else self.prompt == "ids"
+
+    def identity(self) -> dict[str, object]:
+        """What makes two measurements the same ask; the tokenizer counts by its content."""
+        return self.model_dump(mode="json", exclude={"tokenizer", "key_env", "ready_path"})
 
     def located(self, base_dir: Path | None) -> HttpSpec:
         """The same with an absolute path to the tokenizer."""
