@@ -9,6 +9,20 @@ from experiments.errors import TelemetryError
 from experiments.records import TelemetrySample
 
 
+class Allocation(Protocol):
+    """The devices that an engine was given; `TargetFacts` is one."""
+
+    @property
+    def devices(self) -> int | None:
+        """How many; None: cannot be told."""
+        ...
+
+    @property
+    def device_uuids(self) -> tuple[str, ...] | None:
+        """Their identities, as `find_reader` takes them; None: they have none."""
+        ...
+
+
 class DeviceReader(Protocol):
     """Some devices of this host, open for reading. One thread uses it."""
 

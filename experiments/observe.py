@@ -10,12 +10,11 @@ from typing import Protocol
 import psutil
 
 from experiments.clock import Clock
-from experiments.devices import DeviceReader, find_reader
+from experiments.devices import Allocation, DeviceReader, find_reader
 from experiments.errors import TelemetryError
 from experiments.host_energy import HostEnergy
 from experiments.process_tree import BusyShare, ProcessTree
 from experiments.records import TelemetrySample
-from experiments.targets.base import TargetFacts
 
 INTERVAL_S = 0.1
 SLOWEST_S = 0.5
@@ -26,14 +25,14 @@ MOST_SHARE = 0.1
 class Observer(Protocol):
     """Collects samples between `start` and `stop`."""
 
-    def idle_power_w(self, clock: Clock, facts: TargetFacts, seconds: float) -> float | None:
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
         """Mean watts of all devices of the engine over `seconds`; None where one does not tell.
 
         Nothing may be in flight. Takes no time where the engine has no device that tells.
         """
         ...
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         """Begin; instants count from `origin_ns` of the clock."""
         ...
 
@@ -45,10 +44,10 @@ class Observer(Protocol):
 class NoObserver:
     """Watches nothing: for simulations and tests."""
 
-    def idle_power_w(self, clock: Clock, facts: TargetFacts, seconds: float) -> float | None:
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
         """Not known."""
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         """Nothing to start."""
 
     def stop(self) -> tuple[TelemetrySample, ...]:
@@ -71,7 +70,7 @@ class HostObserver:
         self._ended = threading.Event()
         self._samples: list[TelemetrySample] = []
 
-    def idle_power_w(self, clock: Clock, facts: TargetFacts, seconds: float) -> float | None:
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
         """From readings an interval apart."""
         reader, _ = _reader(facts)
         if reader is None:
@@ -89,15 +88,15 @@ class HostObserver:
         told = [w for w in watts if w is not None]
         return sum(told) / len(told) if told else None
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         """One reading before this returns, then one every interval."""
         self.stop()
         self._ended.clear()
-        eye = _Eye(clock, origin_ns, facts, self.client_pids)
-        first = eye.look()
+        instruments = Instruments(clock, origin_ns, facts, self.client_pids)
+        first = instruments.look()
         self._samples = [replace(s, cpu_percent=None, client_cpu_percent=None) for s in first]
         self._thread = threading.Thread(
-            target=self._watch, args=(eye,), name="observer", daemon=True
+            target=self._watch, args=(instruments,), name="observer", daemon=True
         )
         self._thread.start()
 
@@ -109,28 +108,28 @@ class HostObserver:
             self._thread = None
         return tuple(self._samples)
 
-    def _watch(self, eye: _Eye) -> None:
+    def _watch(self, instruments: Instruments) -> None:
         """Instants are multiples of the interval, so that the time of reading adds no drift."""
-        ended, next_s = False, eye.now_s()
+        ended, next_s = False, instruments.now_s()
         while not ended:
             next_s += self._interval_s
-            now_s = eye.now_s()
-            pause_s = min(eye.took_s / MOST_SHARE, SLOWEST_S)
-            next_s = max(next_s, now_s, eye.read_s + pause_s)
+            now_s = instruments.now_s()
+            pause_s = min(instruments.took_s / MOST_SHARE, SLOWEST_S)
+            next_s = max(next_s, now_s, instruments.read_s + pause_s)
             ended = self._ended.wait(next_s - now_s)
-            self._samples += eye.look()
-        eye.close()
+            self._samples += instruments.look()
+        instruments.close()
 
 
-class _Eye:
-    """Everything that is read at one instant, and how long that took."""
+class Instruments:
+    """Everything that is read at one instant, and how long that took. One thread uses it."""
 
     def __init__(
         self,
         clock: Clock,
         origin_ns: int,
-        facts: TargetFacts,
-        client_pids: Sequence[int],
+        facts: Allocation,
+        client_pids: Sequence[int] = (),
     ) -> None:
         self._clock = clock
         self._origin_ns = origin_ns
@@ -177,7 +176,7 @@ class _Eye:
         return self._reader.read(time_s)
 
 
-def _reader(facts: TargetFacts) -> tuple[DeviceReader | None, str | None]:
+def _reader(facts: Allocation) -> tuple[DeviceReader | None, str | None]:
     """A reader of the engine's devices, or why there is none; neither: it has no device."""
     if not facts.device_uuids:
         return None, None
