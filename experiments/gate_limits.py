@@ -28,7 +28,7 @@ class GateLimits(Border):
     throttled: float | None = Field(default=0.0, ge=0, le=1)  # of the samples of devices
     foreign_processes: int | None = Field(default=0, ge=0)
     clock_spread: float | None = Field(default=0.1, ge=0)  # of a device, to its median
-    environment: bool | None = True  # nothing that matters changed since the run began
+    environment_changes: int | None = Field(default=0, ge=0)  # since the run began
     energy_agreement: float | None = Field(default=0.05, ge=0)  # integral against counter
     agreement: float | Literal["by_precision"] | None = Field(default="by_precision")
     """Token flips that arms which must agree may have, per token compared. `by_precision`: none

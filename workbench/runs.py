@@ -185,10 +185,11 @@ class Job:
         from experiments.trial import Bench
 
         plan = self.outlook.runnable
+        changes = None if plan.target == "simulated" else Surroundings().changes
         found = measure(
             self.outlook.agenda,
             target_factory(plan),
-            Bench(plan=plan, clock=SystemClock(), observer=self._observer),
+            Bench(plan=plan, clock=SystemClock(), observer=self._observer, changes=changes),
             told=self.told,
             supervision=Supervision(
                 forecast=self.outlook.forecast(), watch=self.watch, budget_s=self.budget_s
