@@ -94,7 +94,7 @@ class TraceWorkload(Workload):
         lap, at = divmod(index, self.rows)
         scaled = self.trace[at]
         ids = self._block_ids(scaled, (salt, lap))[: scaled.prompt_tokens]
-        ids += self.content.passage(scaled.prompt_tokens - len(ids), salt, "own", index)
+        ids += self.content.passage(scaled.prompt_tokens - len(ids), index, salt, "own")
         return WorkItem(
             index=index,
             prompt_token_ids=tuple(ids),
