@@ -68,7 +68,7 @@ def check_clients(load: Load, clients: int) -> None:
         return
     if isinstance(load, ROUND_LOADS):
         raise PlanError(
-            f"a round of {load.kind} waits for all of its requests: one client sends it, not {clients}",
+            f"a round waits for all its requests: one client sends {load.kind}, not {clients}",
             where="clients",
             remedy="Set clients to 1.",
         )
