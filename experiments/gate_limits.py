@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -38,9 +38,12 @@ class GateLimits(Border):
     @classmethod
     def _drop_what_older_plans_switched_off(cls, value: object) -> object:
         """`half_drift: null` is in every plan stored before `drift` took its place."""
-        if isinstance(value, Mapping) and value.get("half_drift", 0) is None:
-            return {k: v for k, v in value.items() if k != "half_drift"}
-        return value
+        if not isinstance(value, Mapping):
+            return value
+        told = dict(cast("Mapping[str, object]", value))
+        if told.get("half_drift", 0) is None:
+            del told["half_drift"]
+        return told
 
     @field_validator("agreement")
     @classmethod

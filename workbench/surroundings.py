@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
+from workbench.agreement import mapping
 from workbench.host_facts import device_facts, host_facts
 from workbench.provenance import code_version, package_versions
 
@@ -56,11 +58,10 @@ def differences(before: Manifest, now: Manifest) -> tuple[str, ...]:
 
 def _watched(manifest: Manifest) -> dict[str, object]:
     """The facts that are known, by the names under which a change is told."""
-    packages, devices = manifest.get("packages"), manifest.get("devices")
+    packages, devices = mapping(manifest.get("packages")), manifest.get("devices")
     found = {name: manifest.get(name) for name in ("code_version", *HOST)}
-    if isinstance(packages, Mapping):
-        found |= {name: packages.get(name) for name in PACKAGES}
-    for place, device in enumerate(devices if isinstance(devices, list) else []):
-        if isinstance(device, Mapping):
-            found |= {f"{name} of device {place}": device.get(name) for name in DEVICE}
+    found |= {name: packages.get(name) for name in PACKAGES}
+    for place, told in enumerate(cast("list[object]", devices or [])):
+        device = mapping(told)
+        found |= {f"{name} of device {place}": device.get(name) for name in DEVICE}
     return {name: value for name, value in found.items() if value is not None}
