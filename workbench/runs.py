@@ -183,6 +183,7 @@ class Job:
         from experiments.sweep import Supervision, measure
         from experiments.targets.factory import target_factory
         from experiments.trial import Bench
+        from workbench.surroundings import Surroundings
 
         plan = self.outlook.runnable
         changes = None if plan.target == "simulated" else Surroundings().changes
