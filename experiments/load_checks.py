@@ -72,7 +72,9 @@ def check_clients(load: Load, clients: int) -> None:
             where="clients",
             remedy="Set clients to 1.",
         )
-    bounds = (getattr(load, name, None) for name in ("batch_size", "concurrency"))
+    bounds = (
+        getattr(load, name, None) for name in ("batch_size", "concurrency", "max_concurrency")
+    )
     slots = next((n for n in bounds if isinstance(n, int)), clients)
     if slots < clients:
         raise PlanError(

@@ -57,12 +57,12 @@ class TraceWorkload(Workload):
         """Requests of one lap."""
         return len(self.trace)
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Of the rows, as scaled."""
         return max(row.total for row in self.trace)
 
-    @cached_property
+    @property
     def shortest_prompt(self) -> int:
         """Of the rows, as scaled."""
         return min(row.prompt_tokens for row in self.trace)
@@ -112,7 +112,7 @@ class TraceWorkload(Workload):
         """Of row `index`, in every lap."""
         return self.trace[index % self.rows].row.delay_s
 
-    @cached_property
+    @property
     def has_sessions(self) -> bool:
         """True where a row is a later turn: it has a session and no instant of its own."""
         return any(has_later_turns([scaled.row]) for scaled in self.trace)

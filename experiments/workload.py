@@ -187,12 +187,12 @@ class TextWorkload(Workload):
         """Prompts of the file."""
         return len(self.prompts)
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Of the rows."""
         return max(len(p) + n for p, n in zip(self.prompts, self.output_tokens, strict=True))
 
-    @cached_property
+    @property
     def shortest_prompt(self) -> int:
         """Of the rows."""
         return min(map(len, self.prompts))
