@@ -70,7 +70,7 @@ def clocks(evidence: Evidence) -> Gate | None:
 
 
 def environment(evidence: Evidence) -> Gate | None:
-    """Code, packages, driver, limits and settings are those with which the run began."""
+    """Packages, driver, limits and settings are those with which the run began."""
     limit, changes = evidence.limits.environment_changes, evidence.changes
     if limit is None or changes is None:
         return None

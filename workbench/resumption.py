@@ -105,8 +105,7 @@ def drift(run: Run, found: Outlook, environment: Mapping[str, object]) -> list[s
     changes = [
         f"{name} changed ({old} to {new})" for name, (old, new) in pairs.items() if old != new
     ]
-    told_apart = differences(run.environment, environment)
-    changes += [text for text in told_apart if not text.startswith("code_version")]
+    changes += differences(run.environment, environment)
     strangers = _strangers(run, found)
     if strangers and not changes:
         changes.append(f"the configuration changed ({len(strangers)} trials are not of the plan)")

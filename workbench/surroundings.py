@@ -1,4 +1,7 @@
-"""What must stay as it is while a run is measured: code, packages, driver, limits and clocks."""
+"""What must stay as it is while a run is measured: packages, driver, limits and clocks.
+
+The code that measures is not watched: a process keeps what it imported when the run began.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from typing import cast
 
 from workbench.agreement import mapping
 from workbench.host_facts import device_facts, host_facts
-from workbench.provenance import code_version, package_versions
+from workbench.provenance import package_versions
 
 HOST = ("kernel", "cpu_governor", "cpu_turbo", "smt", "numa_balancing", "driver", "cuda_driver")
 DEVICE = (
@@ -32,7 +35,7 @@ class Surroundings:
         self._before = self._read()
 
     def changes(self) -> tuple[str, ...]:
-        """What is different now, in words; some 50 ms."""
+        """What is different now, in words; some 30 ms."""
         return differences(self._before, self._read())
 
 
@@ -42,7 +45,6 @@ def present() -> Manifest:
         **host_facts().values,
         **device_facts().values,
         "packages": package_versions(),
-        "code_version": code_version(),
     }
 
 
@@ -59,7 +61,7 @@ def differences(before: Manifest, now: Manifest) -> tuple[str, ...]:
 def _watched(manifest: Manifest) -> dict[str, object]:
     """The facts that are known, by the names under which a change is told."""
     packages, devices = mapping(manifest.get("packages")), manifest.get("devices")
-    found = {name: manifest.get(name) for name in ("code_version", *HOST)}
+    found = {name: manifest.get(name) for name in HOST}
     found |= {name: packages.get(name) for name in PACKAGES}
     for place, told in enumerate(cast("list[object]", devices or [])):
         device = mapping(told)
