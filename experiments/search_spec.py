@@ -13,9 +13,8 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from experiments.border import Border, brief
 from experiments.records import AxisValue
 
-_LIMIT = re.compile(
-    r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(<=|>=|<|>)\s*([-+]?[0-9.]+(?:[eE][-+]?\d+)?)\s*"
-)
+_NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_LIMIT = re.compile(rf"\s*([A-Za-z_][A-Za-z0-9_]*)\s*(<=|>=|<|>)\s*({_NUMBER})\s*")
 _HOLDS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, "<": operator.lt, ">=": operator.ge, ">": operator.gt
 }  # fmt: skip
@@ -39,7 +38,7 @@ class Limit:
         return beyond / abs(self.bound) if self.bound else beyond
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.sign} {self.bound:g}"
+        return f"{self.metric} {self.sign} {self.bound:.15g}"
 
 
 def limit(text: str) -> Limit:
