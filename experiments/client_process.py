@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from ctypes import c_long
     from multiprocessing.connection import Connection
 
+READY = "ready"
+
 ConnectTo = Callable[[str | None], Target]
 """Makes the target of one client; of another server of the same kind, where one is named."""
 
@@ -37,7 +39,6 @@ class Order:
     phase_of: PhaseOf
     share: Share
     origin_ns: int
-    start_s: float  # of the phase, on the trial's clock
     url: str | None  # of a server in place of the target's own
 
 
@@ -61,7 +62,11 @@ def shared_phase(phase_of: PhaseOf, share: Share, start_s: float) -> Phase:
 
 
 def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
-    """Run orders until the pipe is closed. `taken` counts the requests of the phase so far."""
+    """Run orders until the pipe is closed. `taken` counts the requests of the phase so far.
+
+    An order is answered with `READY`, then comes the instant at which its phase begins on the
+    trial's clock, then goes a `ClientReport` or the error that there was.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     targets: dict[str | None, Target] = {}
     with contextlib.suppress(EOFError, ConnectionError):
@@ -69,26 +74,29 @@ def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
             order: Order = pipe.recv()
             if order.url not in targets:
                 targets[order.url] = connect(order.url)
-            pipe.send(_reported(order, targets[order.url], taken))
+            pipe.send(READY)
+            pipe.send(_reported(order, pipe.recv(), targets[order.url], taken))
 
 
-def _reported(order: Order, target: Target, taken: c_long) -> ClientReport | WorkbenchError:
+def _reported(
+    order: Order, start_s: float, target: Target, taken: c_long
+) -> ClientReport | WorkbenchError:
     try:
-        return _run(order, target, taken)
+        return _run(order, start_s, target, taken)
     except WorkbenchError as error:
         return error
     except Exception:  # noqa: BLE001 the parent raises it, with what is known of its place
         return TargetError(f"a client process failed: {traceback.format_exc()}")
 
 
-def _run(order: Order, target: Target, taken: c_long) -> ClientReport:
+def _run(order: Order, start_s: float, target: Target, taken: c_long) -> ClientReport:
     clock = SystemClock()
     generator = LoadGenerator(target, clock, order.origin_ns)
-    phase = shared_phase(order.phase_of, order.share, order.start_s)
+    phase = shared_phase(order.phase_of, order.share, start_s)
     phase = replace(phase, feed=_CountedFeed(phase.feed, taken))
     gc.collect()
     gc.freeze()  # what is here stays: a sweep over it would hold up the sending
-    watch = CpuWatch(order.start_s, generator.now_s)
+    watch = CpuWatch(start_s, generator.now_s)
     try:
         result = generator.run(phase)
     finally:

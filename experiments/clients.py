@@ -17,7 +17,14 @@ from typing import TYPE_CHECKING
 
 from experiments.arrival import WHOLE, Share
 from experiments.client_cpu import busiest
-from experiments.client_process import ClientReport, ConnectTo, Order, serve_client, shared_phase
+from experiments.client_process import (
+    READY,
+    ClientReport,
+    ConnectTo,
+    Order,
+    serve_client,
+    shared_phase,
+)
 from experiments.gates_client import CLIENT_DIED
 from experiments.load import Phase, PhaseOf, PhaseResult
 from experiments.load_tally import LoadTally
@@ -28,8 +35,9 @@ from kernels.errors import WorkbenchError
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
-LEAD_S = 0.05  # from the orders to the common beginning of a phase
-GRACE_S = 60.0  # after which a client that should have reported is taken for dead
+START_S = 120.0  # for a process to start, import and connect
+LEAD_S = 0.05  # until the common beginning of a phase
+GRACE_S = 60.0  # after the end of a phase, until a client that does not report is killed
 END_S = 5.0
 
 
@@ -53,19 +61,12 @@ class ClientPool:
             return (now_ns() - origin_ns) / 1e9
 
         for client in self._clients:
-            client.revive()
+            client.order(Order(phase_of=phase_of, share=client.share, origin_ns=origin_ns, url=url))
+        self._await(START_S)
         start_s = now_s() + LEAD_S
         for client in self._clients:
-            client.order(
-                Order(
-                    phase_of=phase_of,
-                    share=client.share,
-                    origin_ns=origin_ns,
-                    start_s=start_s,
-                    url=url,
-                )
-            )
-        self._await(phase_of(WHOLE))
+            client.start(start_s)
+        self._await(_most_s(phase_of(WHOLE)))
         return self._merged(phase_of, (start_s, now_s()))
 
     @property
@@ -78,12 +79,11 @@ class ClientPool:
         for client in self._clients:
             client.close()
 
-    def _await(self, phase: Phase) -> None:
-        """Until every client has reported or died; one that is overdue is killed."""
-        whole_s = None if phase.limit_s is None else phase.limit_s + phase.drain_s + GRACE_S
+    def _await(self, most_s: float | None) -> None:
+        """Until every client has answered or died; one that is overdue is killed."""
         begun_s = time.monotonic()
         while waiting := [client for client in self._clients if not client.heard()]:
-            left_s = None if whole_s is None else whole_s - (time.monotonic() - begun_s)
+            left_s = None if most_s is None else most_s - (time.monotonic() - begun_s)
             if left_s is not None and left_s <= 0:
                 for client in waiting:
                     client.kill()
@@ -115,7 +115,7 @@ class _Client:
 
     def __init__(self, connect: ConnectTo, share: Share) -> None:
         self.share = share
-        self.report: ClientReport | WorkbenchError | None = None  # None: it died
+        self.report: object = None  # its last answer; None: it died
         self._connect = connect
         self._process: SpawnProcess | None = None
         self._heard = True
@@ -125,8 +125,23 @@ class _Client:
         """Of the process, while there is one."""
         return None if self._process is None else self._process.pid
 
-    def revive(self) -> None:
-        """Start a process where none lives."""
+    def order(self, order: Order) -> None:
+        """Have it get ready; where no process lives, one is started."""
+        self._revive()
+        self._taken.value = 0
+        self._send(order)
+
+    def start(self, start_s: float) -> None:
+        """Have it begin at that instant; not one that died, or said what is wrong, before."""
+        if self.report == READY:
+            self._send(start_s)
+
+    def _send(self, message: object) -> None:
+        self.report, self._heard = None, False
+        with contextlib.suppress(BrokenPipeError, ConnectionError):  # `heard` finds it dead
+            self.pipe.send(message)
+
+    def _revive(self) -> None:
         if self._process is not None and self._process.is_alive():
             return
         self.close()
@@ -139,15 +154,8 @@ class _Client:
         self._process.start()
         theirs.close()
 
-    def order(self, order: Order) -> None:
-        """Have it run; a dead one is found by `heard`."""
-        self.report, self._heard = None, False
-        self._taken.value = 0
-        with contextlib.suppress(BrokenPipeError):
-            self.pipe.send(order)
-
     def heard(self) -> bool:
-        """True once it has reported, or is dead."""
+        """True once it has answered, or is dead."""
         if not self._heard and self.pipe.poll():
             self._heard = True
             with contextlib.suppress(EOFError, ConnectionError):
@@ -184,6 +192,10 @@ class _Client:
             self._process.kill()
             self._process.join()
         self._process = None
+
+
+def _most_s(phase: Phase) -> float | None:
+    return None if phase.limit_s is None else phase.limit_s + phase.drain_s + GRACE_S
 
 
 def _lost(

@@ -7,6 +7,7 @@ request that is submitted is written in the next call.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import ssl
 from collections.abc import Callable, Mapping
@@ -59,6 +60,10 @@ class HttpClient:
         self._tasks[request.request_id] = task
         task.add_done_callback(lambda _: self._over(exchange))
 
+    def connect(self) -> None:
+        """Open one connection; that the server refuses it is for the first request to find."""
+        self._loop.run_until_complete(self._lanes.open(self._greeting()))
+
     def poll(self, timeout_s: float) -> list[Received]:
         """What came; waits at most about `timeout_s` for the first of it."""
         timer = self._loop.call_later(0.0 if self._received else timeout_s, self._loop.stop)
@@ -95,20 +100,27 @@ class HttpClient:
         self._received.append(received)
         self._loop.stop()  # after what else is ready now
 
+    def _greeting(self) -> httpx.Request:
+        return httpx.Request(
+            "GET",
+            self._spec.url + self._spec.ready_path,
+            headers=dict(self._headers),
+            extensions={"timeout": _patience(CONNECT_S)},
+        )
+
     def _prepared(self, body: bytes) -> httpx.Request:
-        patience = {
-            "connect": min(CONNECT_S, self._spec.timeout_s),
-            "read": None,
-            "write": None,
-            "pool": None,
-        }
         return httpx.Request(
             "POST",
             self._url,
             headers=dict(self._headers),
             content=body,
-            extensions={"timeout": patience},
+            extensions={"timeout": _patience(None)},
         )
+
+
+def _patience(answer_s: float | None) -> dict[str, float | None]:
+    """None waits for as long as the whole request may take, which is bounded elsewhere."""
+    return {"connect": CONNECT_S, "read": answer_s, "write": answer_s, "pool": None}
 
 
 class Lanes:
@@ -130,6 +142,17 @@ class Lanes:
         """The lane is free again."""
         self._idle.append(lane)
 
+    async def open(self, request: httpx.Request) -> None:
+        """One connection, with a request of which nothing is expected."""
+        lane = self.take()
+        with contextlib.suppress(httpx.TransportError):
+            response = await lane.handle_async_request(request)
+            assert isinstance(response.stream, httpx.AsyncByteStream)
+            async for _ in response.stream:
+                pass
+            await response.aclose()
+        self.give(lane)
+
     async def close(self) -> None:
         """Close what is idle."""
         await asyncio.sleep(0)  # what was just cancelled gives its lane back
@@ -139,8 +162,10 @@ class Lanes:
 
 def connector(url: str) -> Connect:
     """Makes transports to a server: one connection each, certificates read once."""
-    context: ssl.SSLContext | bool = (
-        httpx.create_ssl_context() if url.startswith("https:") else False
+    context = (
+        httpx.create_ssl_context()
+        if url.startswith("https:")
+        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used, and dear to make each time
     )
     limits = httpx.Limits(
         max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S

@@ -107,6 +107,7 @@ class StandInServer:
         self.requests = 0
         self.in_flight = 0
         self.peak_in_flight = 0
+        self.connections = 0
 
     async def start(self, port: int = 0) -> int:
         """Listen on this host; returns the port."""
@@ -119,6 +120,7 @@ class StandInServer:
             self._server.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             while await self._exchange(reader, writer):
                 pass
@@ -127,13 +129,13 @@ class StandInServer:
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         arrived_ns = time.perf_counter_ns()
-        path = head.split(" ", 2)[1]
+        method, path, _ = head.split(" ", 2)
         body = await reader.readexactly(_length(head))
         api = _APIS.get(path)
-        if api is None:
+        if api is None or method != "POST":
             writer.write(_plain(*_page(path)))
             return True
-        ask = Ask(number=self.requests, api=api, body=mapping(json.loads(body)))
+        ask = Ask(number=self.requests, api=api, body=_document(body))
         self.requests += 1
         note = Note(ask=ask, arrived_ns=arrived_ns)
         if self._keep_notes:
@@ -181,6 +183,14 @@ def _plain(status: int, body: bytes) -> bytes:
         f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body
+
+
+def _document(body: bytes) -> Json:
+    """An ask that is no JSON object asks for nothing in particular."""
+    try:
+        return mapping(json.loads(body))
+    except ValueError:
+        return mapping(None)
 
 
 def _length(head: str) -> int:

@@ -9,6 +9,7 @@ import httpx
 
 from engine.environment import read_secret
 from engine.request import Request, RequestId
+from experiments.client_process import ConnectTo
 from experiments.clients import ClientPool
 from experiments.clock import Clock, SystemClock
 from experiments.errors import PlanError, TargetError
@@ -101,8 +102,12 @@ class HttpTarget:
         facts = self.describe(engine)
         self._greet()
         if self._processes and self.clients is None:
-            self.clients = ClientPool(partial(_client_of, self._spec), self._processes)
+            self.clients = ClientPool(client_factory(self._spec), self._processes)
         return facts
+
+    def connect(self) -> None:
+        """Open a first connection, so that no request waits for what is loaded with it."""
+        self._own_client().connect()
 
     def submit(self, request: Request) -> None:
         """Have it written with the next `poll`."""
@@ -210,9 +215,16 @@ class HttpTarget:
 
 def _client_of(spec: HttpSpec, url: str | None) -> HttpTarget:
     """What sends in a client process; a key is for the plan's own server alone."""
-    if url is None:
-        return HttpTarget(spec)
-    return HttpTarget(spec.model_copy(update={"url": url, "key_env": None, "headers": {}}))
+    if url is not None:
+        spec = spec.model_copy(update={"url": url, "key_env": None, "headers": {}})
+    target = HttpTarget(spec)
+    target.connect()
+    return target
+
+
+def client_factory(spec: HttpSpec) -> ConnectTo:
+    """Makes what sends in a client process."""
+    return partial(_client_of, spec)
 
 
 def http_factory(spec: HttpSpec, clients: int) -> Callable[[], HttpTarget]:
