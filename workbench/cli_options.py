@@ -17,4 +17,8 @@ BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", help="Begin no trial that would not end within it: 4h, 90m, 1h30m."),
 ]
+PricesOption = Annotated[
+    Path | None,
+    typer.Option("--prices", help="Your own price table, in the form of workbench/prices.yaml."),
+]
 EXIT_GATE, EXIT_PARTIAL, EXIT_INTERRUPTED = 3, 4, 130

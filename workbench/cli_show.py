@@ -17,7 +17,7 @@ from typing import Annotated
 import typer
 
 from experiments.records import Gate
-from workbench.cli_options import JsonOption, StoreOption, WideOption
+from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
@@ -63,7 +63,7 @@ def status(
     json: JsonOption = False,
 ) -> None:
     """Say how far a run is."""
-    run = _chosen(Store(store), run_id)
+    run = chosen(Store(store), run_id)
     for line in status_lines(run, store):
         say(line)
     if json:
@@ -82,7 +82,7 @@ def show(
     """Show a run's trials, or everything about one trial."""
     from workbench.cli_tables import show_points
 
-    run = _chosen(Store(store), run_id)
+    run = chosen(Store(store), run_id)
     if trial is not None:
         _show_trial(run, _trial_of(run, trial), json=json)
         return
@@ -134,19 +134,22 @@ def _result(gate: Gate) -> str:
     return "passed" if gate.passed else "failed"
 
 
-def pareto(
+def pareto(  # noqa: PLR0913 - its options
     run_id: RunArgument = None,
     x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
     y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
     by: Annotated[str | None, typer.Option(help="A column, such as axis.draft_length.")] = None,
+    prices: PricesOption = None,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Print the configurations that nothing else beats."""
     from workbench.cli_tables import front_document, show_front
     from workbench.fronts import pareto as front_of
+    from workbench.prices import load_prices
 
-    points = _chosen(Store(store), run_id).points()
+    table = load_prices(prices) if prices else None
+    points = chosen(Store(store), run_id).points(prices=table)
     front = front_of(points, _axis("--x", x), _axis("--y", y), by)
     show_front(points, front)
     if json:
@@ -164,7 +167,7 @@ def report(
     from workbench.report import report as write_report
 
     names = [name.strip() for name in formats.split(",") if name.strip()]
-    paths = write_report(_chosen(Store(store), run_id), out, names)
+    paths = write_report(chosen(Store(store), run_id), out, names)
     for path in paths.values():
         say(str(path))
     if json:
@@ -244,7 +247,7 @@ def _free_port(address: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _chosen(store: Store, run_id: str | None) -> Run:
+def chosen(store: Store, run_id: str | None) -> Run:
     """The run named, or the newest one."""
     if run_id is not None:
         return store.run(run_id)

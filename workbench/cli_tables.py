@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, say_labels, show_table
 from workbench.figures_text import interval, number
 from workbench.report_tables import measured, point_table

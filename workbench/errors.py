@@ -9,6 +9,7 @@ WorkbenchError
       RunLockedError      another process is writing this run (exit code 1)
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
+    PriceError            a price table that cannot be read
     MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
@@ -71,3 +72,7 @@ class MissingPackageError(BenchError):
     """An optional package that this command needs and does not find."""
 
     exit_code = 1
+
+
+class PriceError(BenchError):
+    """A price table that cannot be read, or a tier that it does not have."""

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from engine.config import describe_fields
-from experiments.metric_specs import METRICS, MetricSpec
+from experiments.metric_specs import MetricSpec
 from experiments.records import TrialRecord
+from workbench.catalogue import METRICS
 from workbench.figures_text import axis_phrase, value_text
 
 

@@ -13,8 +13,12 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.errors import DiskFullError, StoreError
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
@@ -179,3 +183,15 @@ def free_bytes(folder: Path) -> int | None:
         if place.exists():
             return shutil.disk_usage(place).free
     return None
+
+
+def read_parquet(path: Path) -> pd.DataFrame:
+    """One Parquet file as a table, through DuckDB where it is installed."""
+    try:
+        import duckdb
+    except ImportError:
+        import pandas as pd
+
+        return pd.read_parquet(path)
+    with duckdb.connect() as connection:
+        return connection.read_parquet(str(path)).df()

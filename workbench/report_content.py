@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.errors import WorkbenchError
 from workbench.figures_text import number, value_text
 from workbench.fronts import Front, comparison_groups, pareto

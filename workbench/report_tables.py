@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_text import MISSING, axis_words, interval, number, value_text
 from workbench.words import WITHIN_RUN, point_words
 

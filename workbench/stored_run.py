@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from experiments.records import TrialId, TrialRecord, TrialState
 from workbench.errors import StoreError
-from workbench.files import read_json, unreadable
+from workbench.files import read_json, read_parquet, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
 from workbench.progress import Progress, read_progress
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from experiments.pooling import PooledQuantile
+    from workbench.prices import Prices
 
 MOST_READ = 1000  # trials whose requests a table of points reads: some ten seconds
 RETRY = re.compile(r"(.+)\.retry([1-9][0-9]*)")
@@ -166,8 +167,12 @@ class Run:
             )
         return list(self._judged)
 
-    def points(self, *, most_read: int | None = MOST_READ) -> pd.DataFrame:
+    def points(
+        self, *, most_read: int | None = MOST_READ, prices: Prices | None = None
+    ) -> pd.DataFrame:
         """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
+
+        Costs are by `prices`; None: the store's own table, or the one that ships.
 
         Quantiles of points with several repeats need the requests of each: they are read once,
         of at most `most_read` trials (None: of all), and missing beyond.
@@ -182,7 +187,7 @@ class Run:
                 room -= len(trial_ids)
             return self.quantiles(trial_ids) if room >= 0 else None
 
-        return pooled(self.trials(), read)
+        return self._with_cost(pooled(self._trials(), read), prices)
 
     def quantiles(self, trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
         """The quantiles of all requests of these trials together; kept, for trials never change.
@@ -199,11 +204,19 @@ class Run:
             self._quantiles[trial_ids] = pooled_quantiles(columns) if whole else None
         return self._quantiles[trial_ids]
 
-    def trials(self) -> pd.DataFrame:
-        """One row per stored trial; the columns are those of `workbench.points`."""
+    def trials(self, *, prices: Prices | None = None) -> pd.DataFrame:
+        """One row per stored trial, with the columns of `workbench.points` and `workbench.cost`."""
+        return self._with_cost(self._trials(), prices)
+
+    def _trials(self) -> pd.DataFrame:
         from workbench.points import points_table
 
         return points_table(self.run_id, self.judged())
+
+    def _with_cost(self, table: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
+        from workbench.cost import Host, with_cost
+
+        return with_cost(table, Host.of(self.environment, self.plan), prices, self.folder.parent)
 
     def metric(self, trial_id: str, name: str) -> float | None:
         """One number of one trial; None where the trial lacks it."""
@@ -213,11 +226,11 @@ class Run:
 
     def requests(self, trial_id: str) -> pd.DataFrame:
         """requests.parquet of one trial: one row a request."""
-        return _read_parquet(self._trial_folder(trial_id) / "requests.parquet")
+        return read_parquet(self._trial_folder(trial_id) / "requests.parquet")
 
     def telemetry(self, trial_id: str) -> pd.DataFrame:
         """telemetry.parquet of one trial: one row a sample."""
-        return _read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
+        return read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
 
     def trial(self, trial_id: str) -> TrialRecord:
         """The whole record of one trial, its state as `judged` tells it."""
@@ -282,15 +295,3 @@ def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:
 def _labels(found: Mapping[str, object]) -> Sequence[str]:
     labels = found.get("labels")
     return [str(label) for label in labels] if isinstance(labels, list) else []
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """One Parquet file as a table, through DuckDB where it is installed."""
-    try:
-        import duckdb
-    except ImportError:
-        import pandas as pd
-
-        return pd.read_parquet(path)
-    with duckdb.connect() as connection:
-        return connection.read_parquet(str(path)).df()

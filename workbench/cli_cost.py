@@ -1,0 +1,89 @@
+"""The command that says what tokens cost, in money and in joules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli_options import JsonOption, PricesOption, StoreOption
+from workbench.cli_output import say, say_json, show_table
+from workbench.cli_show import RunArgument, chosen
+from workbench.invocation import DEFAULT_STORE
+from workbench.store import Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.prices import Prices
+
+SHOWN = {
+    "tok_s_user": "tok/s/user",
+    "cost_usd_mtok_output": "USD/Mtok out",
+    "cost_usd_mtok_input": "USD/Mtok in",
+    "cost_usd_mtok_total": "USD/Mtok all",
+    "energy_j_token": "J/tok",
+}
+
+
+def cost(
+    run_id: RunArgument = None,
+    prices: PricesOption = None,
+    tier: Annotated[
+        str | None, typer.Option(help="Of the price table; its default if left out.")
+    ] = None,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Say what a million tokens cost at each point, by a price table that is named."""
+    from workbench.prices import load_prices, prices_of_store
+
+    run = chosen(Store(store), run_id)
+    table = load_prices(prices, tier=tier) if prices or tier else prices_of_store(run.folder.parent)
+    points = run.points(prices=table)
+    rows, why = _rows(points)
+    show_table(f"cost of {run.run_id}", ("trial", "state", *SHOWN.values()), rows, whole=("trial",))
+    for line in (*why, _of_table(table, points)):
+        say(line)
+    if json:
+        say_json({"prices": table.name, "tier": table.tier, "points": _document(points)})
+
+
+def _rows(points: pd.DataFrame) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Cells of each point, and each reason for a missing number once."""
+    from workbench.figures_text import number
+
+    rows: list[tuple[str, ...]] = []
+    why: dict[str, None] = {}
+    for _, point in points.iterrows():
+        cells = [number(point.get(name)) for name in SHOWN]
+        rows.append((str(point["trial_id"]), str(point["state"]), *cells))
+        for name, head in SHOWN.items():
+            reason = point.get(f"{name}.reason")
+            if isinstance(reason, str):
+                why[f"no {head}: {reason}"] = None
+    return rows, list(why)
+
+
+def _of_table(table: Prices, points: pd.DataFrame) -> str:
+    """Which prices these are, of what, from where and when."""
+    text = f"prices: table {table.name}, tier {table.tier} ({table.table.tiers[table.tier]})"
+    found = [table.of(str(name)) for name in points["cost.accelerator"].dropna().unique()]
+    for price in found:
+        if price.usd_device_h is not None:
+            text += f"; {price.usd_device_h:g} USD a device and hour as of {price.as_of}, "
+            text += f"by {price.source}"
+    return text
+
+
+def _document(points: pd.DataFrame) -> list[dict[str, object]]:
+    from workbench.cost import COST_METRICS, FACTS
+
+    parts = ("", ".low", ".high", ".reason")
+    names = [*FACTS, *(f"{name}{part}" for name in COST_METRICS for part in parts)]
+    kept = points[["trial_id", *names]].astype(object)
+    return kept.where(kept.notna(), None).to_dict("records")
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"cost": cost}
