@@ -36,14 +36,7 @@ def device_metrics(m: Measurement) -> dict[str, MetricValue]:
         "throttled_share": _share(rows, lambda reasons: bool(harmful(reasons)), none),
         "power_capped_share": _share(rows, lambda reasons: POWER_CAP in reasons, none),
         "host_energy_j": _host_energy(m),
-        "telemetry_readings_s": ratio(
-            len({s.time_s for s in inside}),
-            m.window_length_s,
-            len(inside),
-            "the window is empty",
-        )
-        if inside
-        else missing("nothing was read in the window"),
+        "telemetry_readings_s": _pace(inside, m),
     }
 
 
@@ -77,6 +70,14 @@ def _share(
 ) -> MetricValue:
     told = [row.throttle_reasons for row in rows if row.throttle_reasons is not None]
     return ratio(sum(map(holds, told)), len(told), len(told), none)
+
+
+def _pace(inside: Sequence[TelemetrySample], m: Measurement) -> MetricValue:
+    """By the rows of the host: there is one an instant."""
+    count = sum(s.memory_bytes is not None for s in inside)
+    if not count:
+        return missing("nothing was read in the window")
+    return ratio(count, m.window_length_s, count, "the window is empty")
 
 
 def _host_energy(m: Measurement) -> MetricValue:

@@ -13,7 +13,7 @@ from experiments.clock import Clock
 from experiments.devices import Allocation, DeviceReader, find_reader
 from experiments.errors import TelemetryError
 from experiments.host_energy import HostEnergy
-from experiments.process_tree import BusyShare, ProcessTree
+from experiments.process_tree import ProcessTree
 from experiments.records import TelemetrySample
 
 INTERVAL_S = 0.1
@@ -61,13 +61,11 @@ class HostObserver:
     """A thread that reads CPU, memory of this process and its children, and devices.
 
     Only the devices that the target was given are read. A value that the host cannot tell
-    stays None; why no device can be read stands in the host's rows. `client_pids` are the
-    processes that generate the load, where they do nothing else.
+    stays None; why no device can be read stands in the host's rows.
     """
 
-    def __init__(self, interval_s: float = INTERVAL_S, client_pids: Sequence[int] = ()) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
-        self.client_pids = client_pids
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._samples: list[TelemetrySample] = []
@@ -94,9 +92,9 @@ class HostObserver:
         """One reading before this returns, then one every interval."""
         self.stop()
         self._ended.clear()
-        instruments = Instruments(clock, origin_ns, facts, self.client_pids)
+        instruments = Instruments(clock, origin_ns, facts)
         first = instruments.look()
-        self._samples = [replace(s, cpu_percent=None, client_cpu_percent=None) for s in first]
+        self._samples = [replace(sample, cpu_percent=None) for sample in first]
         self._thread = threading.Thread(
             target=self._watch, args=(instruments,), name="observer", daemon=True
         )
@@ -132,20 +130,13 @@ class HostObserver:
 class Instruments:
     """Everything that is read at one instant, and how long that took. One thread uses it."""
 
-    def __init__(
-        self,
-        clock: Clock,
-        origin_ns: int,
-        facts: Allocation,
-        client_pids: Sequence[int] = (),
-    ) -> None:
+    def __init__(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         self._clock = clock
         self._origin_ns = origin_ns
         self._reader, self._reason = _reader(facts)
         self._devices_at_s: float | None = None
         self._tree = ProcessTree()
         self._host_energy = HostEnergy()
-        self._clients = BusyShare(client_pids)
         self.read_s = 0.0
         self.took_s = 0.0
         psutil.cpu_percent(None)  # the first answer has nothing to compare with
@@ -162,7 +153,6 @@ class Instruments:
             time_s=time_s,
             cpu_percent=psutil.cpu_percent(None),
             memory_bytes=self._tree.memory_bytes(time_s),
-            client_cpu_percent=self._clients.percent(),
             host_energy_j=self._host_energy.read_j(),
             telemetry_reason=self._reason,
         )

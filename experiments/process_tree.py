@@ -1,9 +1,9 @@
-"""This process and those it started: which they are, what memory and processor time they take."""
+"""This process and those it started: which they are, and what memory they take."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import psutil
 
@@ -44,23 +44,3 @@ class ProcessTree:
             with contextlib.suppress(psutil.NoSuchProcess):
                 kept[pid] = psutil.Process(pid)
         self._processes = kept
-
-
-class BusyShare:
-    """How busy some processes are: the busiest of them, in percent of one core."""
-
-    def __init__(self, pids: Iterable[int]) -> None:
-        self._processes: list[psutil.Process] = []
-        for pid in pids:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process = psutil.Process(pid)
-                process.cpu_percent(None)  # the first answer has nothing to compare with
-                self._processes.append(process)
-
-    def percent(self) -> float | None:
-        """Since the last call; None when none of them lives."""
-        found: list[float] = []
-        for process in self._processes:
-            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-                found.append(process.cpu_percent(None))
-        return max(found) if found else None

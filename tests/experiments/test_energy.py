@@ -254,7 +254,8 @@ def test_what_devices_did_is_summed_up_over_the_window_only():
 
 def test_processor_energy_is_that_of_the_window():
     telemetry = tuple(
-        TelemetrySample(time_s=t, host_energy_j=60.0 * t) for t in np.arange(0.0, 45.0, 0.5)
+        TelemetrySample(time_s=t, host_energy_j=60.0 * t, memory_bytes=1)
+        for t in np.arange(0.0, 45.0, 0.5)
     )
     found = device_metrics(measured(telemetry, (1.2, 40.7)))
     assert found["host_energy_j"].value == pytest.approx(60 * 39.5, rel=0.001)

@@ -60,15 +60,6 @@ def test_an_engine_without_devices_has_no_reason_to_give():
     assert {row.telemetry_reason for row in rows} == {None}
 
 
-def test_the_processor_time_of_the_clients_is_told_where_they_are_known():
-    import os
-
-    rows = observed(0.2, interval_s=0.05, client_pids=[os.getpid()])
-    assert rows[0].client_cpu_percent is None
-    assert rows[-1].client_cpu_percent is not None
-    assert {row.client_cpu_percent for row in observed(0.1)} == {None}
-
-
 def test_slow_devices_are_read_less_often(monkeypatch):
     """Each reading takes 30 ms, so that ten readings a second would take a third of the time."""
 
