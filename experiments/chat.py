@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from experiments.border import brief
 from experiments.errors import WorkloadError
@@ -29,17 +30,17 @@ def rendered(messages: object, encode: Callable[[str], list[int]], place: str) -
 
 def _turns(messages: object, place: str) -> list[object]:
     if not isinstance(messages, list) or not messages:
-        raise WorkloadError(f"messages is {brief(messages)}, not a list of turns", where=place)
-    return list(messages)
+        what = f"messages is {brief(cast('object', messages))}, not a list of turns"
+        raise WorkloadError(what, where=place)
+    return cast("list[object]", messages)
 
 
 def _turn(turn: object, place: str) -> str:
-    role, content = (
-        (turn.get("role"), turn.get("content")) if isinstance(turn, dict) else (None, None)
-    )
-    if role not in _OPENINGS or not isinstance(content, str):
+    fields = cast("dict[str, object]", turn) if isinstance(turn, dict) else {}
+    role, content = fields.get("role"), fields.get("content")
+    if not isinstance(role, str) or role not in _OPENINGS or not isinstance(content, str):
         raise WorkloadError(
-            f"the turn {brief(turn)} has no role of {', '.join(_OPENINGS)} with a text as content",
+            f"the turn {brief(cast('object', turn))} has no role of {', '.join(_OPENINGS)} with a text as content",
             where=place,
         )
     return _OPENINGS[role] + content + (EOS if role == "assistant" else "")

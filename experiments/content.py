@@ -68,9 +68,13 @@ class TextIds:
     stream: np.ndarray = field(repr=False)  # [ids] int64, at least one
     name: str = "text"
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
         """Of the tokenised text."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
         return digest(self.stream.tolist())
 
     @cached_property

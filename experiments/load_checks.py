@@ -72,11 +72,8 @@ def check_clients(load: Load, clients: int) -> None:
             where="clients",
             remedy="Set clients to 1.",
         )
-    bounds = (
-        getattr(load, name, None) for name in ("batch_size", "concurrency", "max_concurrency")
-    )
-    slots = next((n for n in bounds if isinstance(n, int)), clients)
-    if slots < clients:
+    slots = getattr(load, "max_concurrency", None) or load.slots
+    if slots is not None and slots < clients:
         raise PlanError(
             f"{clients} clients cannot share {slots} requests in flight",
             where="clients",

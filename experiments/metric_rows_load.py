@@ -88,8 +88,8 @@ LOAD_FORMS: Rows = (
         "sessions",
         "min",
         "count of sessions",
-        "conversations in which a turn failed, was given up, or came back without token ids: "
-        "their later turns were not asked",
+        "conversations in which a turn failed, was given up or was answered with nothing: their "
+        "later turns were not asked",
     ),
     (
         "sessions_context_ended",

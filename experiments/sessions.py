@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from engine.request import FinishReason
 from experiments.arrival import WHOLE, Arrival, Share
-from experiments.errors import WorkloadError
+from experiments.errors import TargetError, WorkloadError
 from experiments.flight import Flight
 from experiments.identity import generator
 from experiments.load_specs import SessionsLoad, TraceLoad
@@ -160,7 +160,14 @@ def check_sessions(load: SessionsLoad | TraceLoad, workload: Workload) -> None:
 
 
 def _answer(flight: Flight) -> tuple[int, ...] | None:
-    """What was said; None where the turn failed, or where its ids are not known."""
+    """What was said; None where the turn failed. TargetError where its ids cannot be known."""
     if flight.error is not None or flight.finish_reason in (None, FinishReason.ABORT):
         return None
-    return flight.answer_ids() or None
+    ids = flight.answer_ids()
+    if ids is None:
+        raise TargetError(
+            "the server sends no token ids, so the next turn cannot repeat its answer",
+            where="load: sessions",
+            remedy="Give http.tokenizer.",
+        )
+    return ids or None

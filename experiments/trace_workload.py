@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.content import Content
 from experiments.errors import WorkloadError
-from experiments.identity import digest, seed_of
+from experiments.identity import seed_of
 from experiments.records import AxisValue
 from experiments.targets.base import TargetFacts
 from experiments.traces import BLOCK_TOKENS, TraceRow, read_trace
@@ -67,15 +67,13 @@ class TraceWorkload(Workload):
         """Of the rows, as scaled."""
         return min(row.prompt_tokens for row in self.trace)
 
-    @cached_property
-    def content_hash(self) -> str:
-        """Of what the rows ask for."""
+    def _asked(self) -> list[object]:
         rows = [
             (r.prompt_tokens, r.output_tokens, r.arrival_s, r.delay_s, r.session, r.block_ids, f)
             for r, f in ((scaled.row, scaled.factor) for scaled in self.trace)
         ]
         least = (self.spec.min_prompt_tokens, self.spec.min_output_tokens)
-        return digest(rows, *least, self.content.content_hash)
+        return [rows, *least, self.content.content_hash]
 
     def description(self) -> dict[str, AxisValue]:
         """Also the factors that were used and how many rows share a prefix."""
@@ -140,9 +138,9 @@ class TraceWorkload(Workload):
         """Block k covers scaled positions round(512 k f) to round(512 (k+1) f)."""
         ids = scaled.row.block_ids
         edges = np.rint(BLOCK_TOKENS * scaled.factor * np.arange(len(ids) + 1)).astype(np.int64)
-        sizes = np.diff(edges)
+        sizes: np.ndarray = np.diff(edges)
         blocks = np.repeat(np.array(ids, dtype=np.int64), sizes)
-        places = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
+        places = np.arange(int(edges[-1])) - np.repeat(edges[:-1], sizes)
         return self.content.blocks(blocks, places, *salt)
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from experiments.border import brief
 from experiments.errors import WorkloadError
@@ -219,17 +220,19 @@ def _mooncake(path: Path, lines: list[str]) -> Iterator[TraceRow]:
 def _blocks(value: object, prompt_tokens: int, place: str) -> tuple[int, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(type(block) is int for block in value):
+    found = cast("list[object]", value) if isinstance(value, list) else [None]
+    blocks = tuple(block for block in found if type(block) is int)
+    if len(blocks) < len(found):
         raise WorkloadError("hash_ids is not a list of whole numbers", where=place)
-    if not all(0 <= block < _IDS for block in value):
+    if not all(0 <= block < _IDS for block in blocks):
         raise WorkloadError("a hash_id is not from 0 to 2^63 - 1", where=place)
-    if len(value) > -(-prompt_tokens // BLOCK_TOKENS):
+    if len(blocks) > -(-prompt_tokens // BLOCK_TOKENS):
         raise WorkloadError(
-            f"has {len(value)} hash_ids for {prompt_tokens} tokens, more than one a block of "
+            f"has {len(blocks)} hash_ids for {prompt_tokens} tokens, more than one a block of "
             f"{BLOCK_TOKENS}",
             where=place,
         )
-    return tuple(value)
+    return blocks
 
 
 def _milliseconds(row: dict[str, object], field: str, place: str) -> float | None:

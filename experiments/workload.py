@@ -40,10 +40,14 @@ class Workload(ABC):
     facts: TargetFacts
     spec: WorkloadSpec
 
-    @property
-    @abstractmethod
+    @cached_property
     def content_hash(self) -> str:
-        """Identity of what is asked: sha256 over lengths and content sources, not over paths."""
+        """Identity of what is asked: of lengths and content sources, not of paths."""
+        return digest(*self._asked())
+
+    @abstractmethod
+    def _asked(self) -> list[object]:
+        """What that identity is made of."""
 
     @abstractmethod
     def item(self, index: int, salt: str) -> WorkItem:
@@ -129,15 +133,13 @@ class SyntheticWorkload(Workload):
         """At the lower end of the spread."""
         return max(1, round(self.spec.prompt_tokens * (1 - self.spec.spread)))
 
-    @property
-    def content_hash(self) -> str:
-        """Of the stated lengths, and of the text where there is one."""
+    def _asked(self) -> list[object]:
         parts: list[object] = [self._lengths, self.spec.spread]
         if self.spec.content is not None:
             parts.append(self.content.content_hash)
         if self.spec.prefix_hit is not None:
             parts.append(f"prefix {self.spec.prefix_hit}")
-        return digest(*parts)
+        return parts
 
     def description(self) -> dict[str, AxisValue]:
         """Also what an ideal prefix cache would hit, where the plan sets it."""
@@ -197,10 +199,8 @@ class TextWorkload(Workload):
         """Of the rows."""
         return min(map(len, self.prompts))
 
-    @cached_property
-    def content_hash(self) -> str:
-        """Of what the rows ask for."""
-        return digest(self.prompts, self.output_tokens)
+    def _asked(self) -> list[object]:
+        return [self.prompts, self.output_tokens]
 
     def description(self) -> dict[str, AxisValue]:
         """Says that the content is text."""

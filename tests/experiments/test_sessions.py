@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from engine.request import Request, RequestId, SamplingParams
 from experiments.arrival import ClosedArrival, Share
-from experiments.errors import PlanError, WorkloadError
+from experiments.errors import PlanError, TargetError, WorkloadError
 from experiments.flight import Flight
 from experiments.records import TrialState
 from experiments.sessions import Conversations, SessionFeed
 from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.token_counts import Piece
 from tests.fakes.loads import asked, measured, trials, values
 
 TURN = [{"name": "s", "kind": "synthetic", "prompt_tokens": 10, "output_tokens": 5}]
@@ -260,6 +261,16 @@ def test_however_turns_end_shares_of_a_load_ask_for_the_same_conversations(
         assert tally.unfinished >= 0
     assert all(index == session * turns + turn for session, turn, index, _ in seen)
     assert len({index for _, _, index, _ in seen}) == len(seen)
+
+
+def test_an_answer_without_token_ids_cannot_be_repeated():
+    (trial,) = trials(workloads=TURN, load={"kind": "sessions", "concurrency": 1, "turns": 2})
+    said = Conversations(load=trial.load, workload=trial.workload, salt="s")
+    feed = SessionFeed(said, ClosedArrival(1))
+    found = flight(feed.take(), well=True)
+    found.ids, found.pieces = [], [(0.5, Piece(text="hello"))]
+    with pytest.raises(TargetError, match="sends no token ids"):
+        feed.ended(found, 1.0)
 
 
 def flight(item, well):

@@ -562,6 +562,20 @@ def test_seeds_and_prompts_do_not_depend_on_who_sends_them():
     assert len({seed for _, seed in whole.values()}) == len(whole)
 
 
+def test_the_order_of_a_sweep_changes_nothing_that_is_asked():
+    # pegainfer-project/pegainfer 697
+    blocks = [{"product": {"batch_size": [1, 2, 4], "draft_length": [0, 5]}}]
+    orders = [
+        {
+            t.trial_id: t.workload.item(7, t.salt)
+            for t in trials(axes=blocks, repeats=2, order=order)
+        }
+        for order in ("blocked", "as_written")
+    ]
+    assert orders[0] == orders[1]
+    assert list(orders[0]) != list(orders[1])
+
+
 def asked_by(trial, workers):
     found = {}
     for number in range(workers):
