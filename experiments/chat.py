@@ -39,8 +39,7 @@ def _turn(turn: object, place: str) -> str:
     fields = cast("dict[str, object]", turn) if isinstance(turn, dict) else {}
     role, content = fields.get("role"), fields.get("content")
     if not isinstance(role, str) or role not in _OPENINGS or not isinstance(content, str):
-        raise WorkloadError(
-            f"the turn {brief(cast('object', turn))} has no role of {', '.join(_OPENINGS)} with a text as content",
-            where=place,
-        )
+        shown = brief(cast("object", turn))
+        what = f"the turn {shown} has no role of {', '.join(_OPENINGS)} with a text as content"
+        raise WorkloadError(what, where=place)
     return _OPENINGS[role] + content + (EOS if role == "assistant" else "")
