@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from engine import checks
-from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
+from engine.choices import AcceleratorKind, CacheFormat, KernelChoice, Precision, ReplayMode
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
 
@@ -70,6 +70,13 @@ class EngineConfig:
     accelerator: AcceleratorKind = field(
         default=AcceleratorKind.AUTO,
         metadata=_says("Device kind: auto is cuda where there is one, else cpu."),
+    )
+    kernels: KernelChoice = field(
+        default=KernelChoice.AUTO,
+        metadata=_says(
+            "Kernels: auto is the fastest that suits the device, reference the plain definitions, "
+            "triton refuses a device without them."
+        ),
     )
     draft_length: int | None = field(
         default=None,
@@ -301,6 +308,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
     "cache_format": CacheFormat,
     "accelerator": AcceleratorKind,
     "replay_mode": ReplayMode,
+    "kernels": KernelChoice,
 }
 _OPTIONAL = frozenset(
     {
