@@ -43,6 +43,30 @@ def empty_store() -> None:
     st.caption("In a checkout, `make demo` installs and runs the same.")
 
 
+def opened() -> wb.RunSummary | None:
+    """The run that a page of one run shows, chosen at its side; what to do where there is none."""
+    with st.sidebar:
+        summary = chosen_run()
+    if summary is None:
+        empty_store()
+    return summary
+
+
+def heading(summary: wb.RunSummary, question: str, *more: str) -> None:
+    """Which run is shown, and the page's question; `more` are pieces of ready HTML."""
+    link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
+    where = [summary.model, summary.engine, summary.accelerator]
+    told = [link, markup.pill(summary.state), *map(markup.plain, filter(None, where)), *more]
+    html(markup.headline(question, told))
+    banners(summary)
+
+
+def nothing(sentence: str, command: str) -> None:
+    """What a page says where the run holds nothing for it, with what fills it."""
+    html(f'<div class="wb-empty"><p><b>{markup.plain(sentence)}</b></p></div>')
+    st.code(command, language="yaml")
+
+
 def banners(summary: wb.RunSummary) -> None:
     """The labels of a run, on every page that shows its numbers."""
     if summary.labels:

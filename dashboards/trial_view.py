@@ -93,7 +93,7 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
     """Everything that was measured in one trial."""
     trial = reader.run.trial(trial_id)
     parts.html(_heading(trial) + _reason(trial.reason))
-    _requests(reader, trial)
+    requests(reader, trial)
     left, right = st.columns([1.25, 1], gap="large")
     with left:
         parts.html(markup.section("Metrics"))
@@ -203,7 +203,8 @@ def _configuration(trial: wb.TrialRecord, plan: dict) -> str:
     return markup.table(("Field", "Value"), rows, marks)
 
 
-def _requests(reader: reading.Reader, trial: wb.TrialRecord) -> None:
+def requests(reader: reading.Reader, trial: wb.TrialRecord) -> None:
+    """The requests of a trial as a timeline."""
     rows = reading.requests(reading.store_path(), reader.run.run_id, trial.trial_id)
     if rows.empty:
         parts.html(markup.note("No request was sent."))

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
+from experiments.metric_rows_devices import DEVICES
+from experiments.metric_rows_load import LOAD_FORMS
+from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT, TTFO
 
 
 class Direction(StrEnum):
@@ -124,11 +127,16 @@ METRICS: dict[str, MetricSpec] = {
     for spec in (
         *map(_spec, RATES),
         *(spec for prefix in FAMILIES for spec in _latency(prefix)),
+        *map(_spec, TTFO),
         _adjusted("p90"),
         _adjusted("p99"),
         *map(_spec, SPECULATION),
         *map(_spec, LOAD),
+        *map(_spec, ACCOUNTS),
         *map(_spec, ENGINE),
+        *map(_spec, AGREEMENT),
+        *map(_spec, DEVICES),
+        *map(_spec, LOAD_FORMS),
     )
 }
 """Every metric by name, in the order in which tables show them."""

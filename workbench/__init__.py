@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from experiments.metric_specs import METRICS, MetricSpec
 from experiments.records import TrialRecord
+from workbench.bands import Band, Estimate
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
 from workbench.live import SweepRun, sweep
@@ -29,6 +30,8 @@ __all__ = [
     "DEFAULT_X",
     "DEFAULT_Y",
     "Front",
+    "Band",
+    "Estimate",
     "pareto",
     "comparison_groups",
     "report",

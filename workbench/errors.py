@@ -9,6 +9,7 @@ WorkbenchError
       RunLockedError      another process is writing this run (exit code 1)
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
+    MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
 """
@@ -52,6 +53,12 @@ class DriftError(BenchError):
 
 class ComparisonError(BenchError):
     """Points that may not share one front: different model, workload or basis."""
+
+
+class MemoryTooSmallError(BenchError):
+    """Weights that the memory of this host can never hold; nothing was started."""
+
+    exit_code = 1
 
 
 class PortInUseError(BenchError):

@@ -6,10 +6,17 @@ a hostile string stays text. plotly is needed here and nowhere else in the workb
 
 from __future__ import annotations
 
+from experiments.metric_specs import FAMILIES as LATENCY_FAMILIES
 from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
+from workbench.figures_latency import chunk_sizes, distributions, ladder, tokens_over_time
+from workbench.figures_live import device_rows, duration_words, seconds_figure, seconds_table
+from workbench.figures_loads import apart, best_by_load
 from workbench.figures_marks import axis_title, finding
-from workbench.figures_pareto import Look, pareto
+from workbench.figures_parallel import parallel_coordinates
+from workbench.figures_pareto import pareto
+from workbench.figures_ratios import levels, matched_ratios, varied
 from workbench.figures_requests import requests_timeline
+from workbench.figures_sweep import Cells, cells, heat_map, interaction_lines, main_effects
 from workbench.figures_text import (
     MISSING,
     axis_phrase,
@@ -22,10 +29,31 @@ from workbench.figures_text import (
     short,
     value_text,
 )
+from workbench.figures_theme import Look
 
 __all__ = [
     "pareto",
     "requests_timeline",
+    "heat_map",
+    "interaction_lines",
+    "main_effects",
+    "parallel_coordinates",
+    "seconds_figure",
+    "seconds_table",
+    "device_rows",
+    "duration_words",
+    "LATENCY_FAMILIES",
+    "chunk_sizes",
+    "distributions",
+    "ladder",
+    "tokens_over_time",
+    "Cells",
+    "cells",
+    "levels",
+    "matched_ratios",
+    "varied",
+    "apart",
+    "best_by_load",
     "Look",
     "axis_title",
     "finding",

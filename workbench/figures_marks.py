@@ -8,24 +8,24 @@ import numpy as np
 import pandas as pd
 
 from experiments.metric_specs import METRICS, MetricSpec
+from workbench.figures_chart import metric_title
 from workbench.figures_text import (
     axis_mark,
     axis_phrase,
     axis_words,
     in_order,
-    interval,
     number,
     plural,
     repeats_words,
     safe,
     short,
+    span_words,
     value_text,
 )
 from workbench.fronts import Front, comparison_groups
 from workbench.pareto import Axis
 from workbench.words import counts_words
 
-ACROSS, UP = {"max": "→", "min": "←"}, {"max": "↑", "min": "↓"}
 EQUALS = "\u00a0=\u00a0"  # no line breaks beside it
 MAX_KINDS = 3  # a sentence tells of no more kinds of points
 MAX_LABEL_AXES = 4  # a label beside a point names no more
@@ -110,13 +110,16 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
     if len(rows) > CROWDED_FROM:
         return values
     cells = zip(
-        values, *(rows[side + part].tolist() for part in (".low", ".high", ".n")), strict=True
+        values,
+        *(rows[side + part].tolist() for part in (".low", ".high", ".n")),
+        rows["repeats"].tolist(),
+        strict=True,
     )
     return [
         value
-        + (f"<br>95 % interval {span}, within run" if (span := interval(low, high)) else "")
+        + (f"<br>95 % interval {span}" if (span := span_words(low, high, int(repeats))) else "")
         + (f", n={n:.0f}" if n == n else "")
-        for value, low, high, n in cells
+        for value, low, high, n, repeats in cells
     ]
 
 
@@ -223,13 +226,7 @@ def axis_title(axis: Axis, arrows: Mapping[str, str], *, log: bool = False) -> s
 
     `arrows` is ACROSS or UP.
     """
-    spec = spec_of(axis.metric)
-    over = f"over {spec.basis}"
-    if spec.statistic not in spec.label:
-        over = f"{spec.statistic} {over}"
-    over += ", log scale" if log else ""
-    better = f"better {arrows[axis.direction]}"
-    return f"<b>{safe(spec.heading)}</b> {better}<br>{safe(over)}"
+    return metric_title(axis.metric, arrows, log=log, direction=axis.direction)
 
 
 def spec_of(metric: str) -> MetricSpec:

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from workbench.figures_chart import ACROSS, UP, is_log, name_axes
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
-    ACROSS,
     CROWDED_FROM,
-    UP,
     axis_title,
     finding_of,
     label_axes,
@@ -22,26 +21,13 @@ from workbench.figures_marks import (
     subtitle,
 )
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
-from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, base_figure, ink, with_alpha
+from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 from workbench.fronts import Front
 
-LOG_RANGE = 30.0  # an axis that spans more than this factor is logarithmic
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
 LINE_DOTS = 24  # in one step of a staircase: near enough that no word fits between two
 MAX_LABELS = 24
 OTHER = "other"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Look:
-    """How a figure is dressed; nothing here changes what it says."""
-
-    title: str = ""  # empty: what the figure finds
-    subtitle: str = ""
-    dark: bool = False
-    height: int = 430
-    columns: int = 46  # characters of the title in a line: 46 fit a phone
-    selected: str | None = None  # the trial id that gets a ring
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,35 +230,10 @@ def _add_selected(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
     )
 
 
-def is_log(values: np.ndarray) -> bool:
-    """True where a linear axis would crush the small values."""
-    finite = values[np.isfinite(values)]
-    if finite.size == 0 or finite.min() <= 0:
-        return False
-    return bool(finite.max() / finite.min() > LOG_RANGE)
-
-
 def _name_axes(figure: go.Figure, front: Front, look: Look, drawn: pd.DataFrame) -> None:
-    """The name of y stands above the plot, so that nobody has to turn their head."""
     log = {side: is_log(drawn[side].to_numpy(float)) for side in ("x", "y")}
-    figure.update_xaxes(title={"text": axis_title(front.x, ACROSS, log=log["x"])})
-    margin, room = figure.layout.margin, 38
-    figure.update_layout(margin={"t": margin.t + room}, height=figure.layout.height + room)
-    figure.add_annotation(
-        text=axis_title(front.y, UP, log=log["y"]),
-        name="y",
-        x=0,
-        y=1,
-        xref="paper",
-        yref="paper",
-        xanchor="left",
-        yanchor="bottom",
-        xshift=4 - margin.l,  # below the title's first letter
-        yshift=6,
-        align="left",
-        showarrow=False,
-        font={"size": 12, "color": ink(dark=look.dark).muted},
-    )
+    across = axis_title(front.x, ACROSS, log=log["x"])
+    name_axes(figure, across, axis_title(front.y, UP, log=log["y"]), dark=look.dark)
 
 
 def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:

@@ -108,6 +108,13 @@ def repeats_words(count: int) -> str:
     return f"mean of {count} repeats" if count > 1 else ""
 
 
+def span_words(low: float | None, high: float | None, repeats: int) -> str:
+    """`95 to 105 within run`, or `... over 3 repeats`; empty where there is no interval."""
+    span = interval(low, high)
+    basis = "within run" if repeats <= 1 else f"over {repeats} repeats"
+    return f"{span} {basis}" if span else ""
+
+
 def plural(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

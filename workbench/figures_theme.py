@@ -34,6 +34,18 @@ class Ink:
     surface: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """How a figure is dressed; nothing here changes what it says."""
+
+    title: str = ""  # empty: what the figure finds
+    subtitle: str = ""
+    dark: bool = False
+    height: int = 430
+    columns: int = 46  # characters of the title in a line: 46 fit a phone
+    selected: str | None = None  # the trial id that gets a ring
+
+
 LIGHT = Ink(text="#1b2430", muted="#5c6775", grid="#e6e9ed", surface="#ffffff")
 DARK = Ink(text="#e8ecf1", muted="#9aa6b4", grid="#2a323d", surface="#11161d")
 

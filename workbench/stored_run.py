@@ -15,11 +15,15 @@ from workbench.errors import StoreError
 from workbench.files import read_json, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
+from workbench.progress import Progress, read_progress
 from workbench.trial_files import check_version, read_document, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.pooling import PooledQuantile
+
+MOST_READ = 1000  # trials whose requests a table of points reads: some ten seconds
 RETRY = re.compile(r"(.+)\.retry([1-9][0-9]*)")
 
 
@@ -37,7 +41,8 @@ class RunSummary:
     """One line about a run. `state`: running | complete | partial | interrupted.
 
     complete: every planned trial is stored and none failed or was skipped; partial: every one
-    is stored, some failed or were skipped; interrupted: some are missing and nobody writes.
+    is stored, some failed or were skipped; interrupted: some are missing, or were cancelled,
+    and nobody writes.
     """
 
     run_id: str
@@ -66,6 +71,8 @@ class Run:
         check_version(self._facts, folder / "run.json")
         self._planned = _count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
+        self._judged: list[dict[str, object]] | None = None
+        self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
         self.refresh()
 
     @property
@@ -96,13 +103,19 @@ class Run:
 
     @property
     def planned(self) -> int:
-        """How many trials the plan asks for."""
-        return self._planned
+        """How many trials the plan asks for: at most, until a stop rule or search has ended."""
+        found = self.progress()
+        ended = found.ended_trials if found is not None else None
+        return self._planned if ended is None else ended
+
+    def progress(self) -> Progress | None:
+        """What measures this run now, or what last did; read anew. None: it never said."""
+        return read_progress(self.folder)
 
     @property
     def summary(self) -> RunSummary:
         """The run in one line, as of the last `refresh()`; `state` is as of now."""
-        newest = self._newest()
+        newest = self.judged()
         counts = Counter(str(found.get("state")) for found in newest)
         labels: dict[str, None] = {}
         for found in newest:
@@ -124,6 +137,8 @@ class Run:
         """Read the trials that were stored since; returns this run."""
         names = self._stored_names()
         missing = names - self._documents.keys()
+        if missing:
+            self._judged = None
         indexed = Index(self.folder.parent).documents(self.run_id) if len(missing) > 1 else {}
         for name in missing:
             found = indexed.get(name)
@@ -141,17 +156,60 @@ class Run:
             key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
         )
 
-    def points(self) -> pd.DataFrame:
-        """One row a point: the mean of its valid repeats, with the column `repeats`."""
+    def judged(self) -> list[dict[str, object]]:
+        """The documents with what the trials of the run say of each other (`workbench.judged`)."""
+        from workbench.judged import judged, kept_outputs
+
+        if self._judged is None:
+            self._judged = judged(
+                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
+            )
+        return list(self._judged)
+
+    def points(self, *, most_read: int | None = MOST_READ) -> pd.DataFrame:
+        """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
+
+        Quantiles of points with several repeats need the requests of each: they are read once,
+        of at most `most_read` trials (None: of all), and missing beyond.
+        """
         from workbench.repeats import pooled
 
-        return pooled(self.trials())
+        room = len(self._documents) if most_read is None else most_read
+
+        def read(trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+            nonlocal room
+            if trial_ids not in self._quantiles:
+                room -= len(trial_ids)
+            return self.quantiles(trial_ids) if room >= 0 else None
+
+        return pooled(self.trials(), read)
+
+    def quantiles(self, trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+        """The quantiles of all requests of these trials together; kept, for trials never change.
+
+        None where the requests of one of them are not stored.
+        """
+        from experiments.pooling import pooled_quantiles
+        from workbench.trial_columns import trial_columns
+
+        if trial_ids not in self._quantiles:
+            read = [trial_columns(self._trial_folder(n), self._documents[n]) for n in trial_ids]
+            columns = [found for found in read if found is not None]
+            whole = len(columns) == len(read)
+            self._quantiles[trial_ids] = pooled_quantiles(columns) if whole else None
+        return self._quantiles[trial_ids]
 
     def trials(self) -> pd.DataFrame:
         """One row per stored trial; the columns are those of `workbench.points`."""
         from workbench.points import points_table
 
-        return points_table(self.run_id, self.documents())
+        return points_table(self.run_id, self.judged())
+
+    def metric(self, trial_id: str, name: str) -> float | None:
+        """One number of one trial; None where the trial lacks it."""
+        self._trial_folder(trial_id)
+        value = _object(_object(self._documents[trial_id], "metrics"), name).get("value")
+        return float(value) if isinstance(value, int | float) else None
 
     def requests(self, trial_id: str) -> pd.DataFrame:
         """requests.parquet of one trial: one row a request."""
@@ -162,8 +220,12 @@ class Run:
         return _read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
 
     def trial(self, trial_id: str) -> TrialRecord:
-        """The whole record of one trial."""
-        return read_record(self._trial_folder(trial_id))
+        """The whole record of one trial, its state as `judged` tells it."""
+        from workbench.judged import judged_record
+
+        record = read_record(self._trial_folder(trial_id))
+        found = [d for d in self.judged() if d["trial_id"] == trial_id]
+        return judged_record(record, found[0]) if found else record
 
     def files(self, trial_id: str) -> dict[str, Path]:
         """The files of one trial by name."""
@@ -186,7 +248,7 @@ class Run:
     def _state(self, counts: Counter[str], stored: int) -> str:
         if is_writing(self.folder, now=self._now):
             return "running"
-        if stored < self.planned:
+        if stored < self.planned or counts["cancelled"]:
             return "interrupted"
         return "partial" if counts["failed"] + counts["skipped"] else "complete"
 

@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, axis_words, finding, number, pareto, plural
+from dashboards import address, controls, fronts, markup, parts, reading, trial_view
+from workbench.figures import Look, finding, number, pareto, plural
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
@@ -39,13 +39,10 @@ def main() -> None:
 
 
 def _controls(points: pd.DataFrame) -> View | None:
-    options = fronts.metrics(points)
-    if not options:
+    x = controls.metric(points, "Across", "x", wb.DEFAULT_X.metric)
+    y = controls.metric(points, "Up", "y", wb.DEFAULT_Y.metric)
+    if x is None or y is None:
         return None
-    x = _default(options, wb.DEFAULT_X.metric)
-    y = _default(options, wb.DEFAULT_Y.metric)
-    x = address.choose("Across", options, "x", default=x, words=_metric_words)
-    y = address.choose("Up", options, "y", default=y, words=_metric_words)
     groups = fronts.groupings(points)
     by = address.choose(
         "Colour and front by",
@@ -54,29 +51,14 @@ def _controls(points: pd.DataFrame) -> View | None:
         default=fronts.default_grouping(points) or "",
         words=fronts.group_words,
     )
-    st.markdown("**Keep only**")
-    kept = {
-        name: address.choose_some(axis_words(name).capitalize(), found, name.split(".")[-1])
-        for name in groups
-        if name.startswith(("axis.", "workload."))
-        and 1 < len(found := fronts.values(points, name)) <= 50
-    }
-    return View(x=x, y=y, by=by or None, kept=kept)
-
-
-def _default(options: list[str], wanted: str) -> str:
-    return wanted if wanted in options else options[0]
-
-
-def _metric_words(name: str) -> str:
-    return wb.METRICS[name].heading
+    return View(x=x, y=y, by=by or None, kept=controls.filters(points))
 
 
 def _body(run_id: str, view: View | None) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     every = reader.points()
-    points = _filtered(every, view)
+    points = controls.filtered(every, view.kept if view else {})
     found = fronts.front(points, view.x, view.y, view.by) if view else None
     parts.html(_heading(summary))
     parts.banners(summary)
@@ -102,14 +84,6 @@ def _heading(summary: wb.RunSummary) -> str:
     link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
     pieces = [link, markup.pill(summary.state), markup.plain(summary.question)]
     return f'<div class="wb-eyebrow">{"".join(f"<span>{piece}</span>" for piece in pieces)}</div>'
-
-
-def _filtered(points: pd.DataFrame, view: View | None) -> pd.DataFrame:
-    kept = view.kept if view else {}
-    for name, wanted in kept.items():
-        if name in points:
-            points = points[fronts.in_words(points, name).isin(wanted)]
-    return points
 
 
 def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSummary) -> None:

@@ -8,13 +8,14 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import workbench as wb
+from dashboards.app import GROUPS
 from dashboards.parts import TOUCH
 from tests.fakes import records
 from workbench.index import Index
 from workbench.trial_files import document
 
 APP = Path(__file__).parents[2] / "dashboards" / "app.py"
-PAGES = ("overview", "pareto", "run")
+PAGES = tuple(name for names in GROUPS.values() for name in names)
 MANY = 10_000
 
 

@@ -1,14 +1,29 @@
-import pytest
-from pydantic import TypeAdapter
+import json
+from dataclasses import replace
 
-from experiments.arrival import arrival
+import pytest
+from pydantic import TypeAdapter, ValidationError
+
+from experiments.arrival import Horizon, Share, arrival
 from experiments.errors import WorkloadError
+from experiments.feed import feed_of
 from experiments.load_specs import TraceLoad
 from experiments.prepare import prepare
 from experiments.targets.base import TargetFacts
 from experiments.trace_workload import TraceWorkload
 from experiments.traces import read_trace
+from experiments.training.chat_format import (
+    ASSISTANT,
+    BOS,
+    EOS,
+    SYSTEM,
+    USER,
+    Chat,
+    Exchange,
+    render,
+)
 from experiments.workload_specs import WorkloadSpec, resolved_source
+from tests.fakes.loads import trials
 
 FACTS = TargetFacts(
     model="m",
@@ -27,9 +42,9 @@ FACTS = TargetFacts(
 )
 
 
-def workload(base_dir=None, encode=lambda text: list(text.encode()), **fields):
+def workload(base_dir=None, encode=lambda text: list(text.encode()), facts=FACTS, **fields):
     spec = TypeAdapter(WorkloadSpec).validate_python({"name": "w", **fields})
-    return prepare(resolved_source(spec, base_dir), FACTS, encode)
+    return prepare(resolved_source(spec, base_dir), facts, encode)
 
 
 def written(tmp_path, name, text):
@@ -112,8 +127,9 @@ def test_two_files_are_dealt_out_in_turn_each_with_its_factor():
     source = workload(kind="trace", path=["sample:azure", "sample:mooncake"])
     assert source.description()["rows"] == 240
     assert "," in source.description()["scale_used"]
-    assert len(set(source.factors)) == 2
-    assert source.factors[0] == source.factors[2]
+    factors = [row.factor for row in source.trace]
+    assert len(set(factors)) == 2
+    assert factors[0] == factors[2]
 
 
 def test_minimum_lengths_hold_and_the_longest_row_still_fits():
@@ -135,7 +151,7 @@ def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
         '"timestamp":100.0,"group_id":0}\n'
         '{"session_id":"a","input_length":512,"output_length":30,"hash_ids":[3],"delay":100.0}\n',
     )
-    first, later = read_trace(tmp_path / "turns.jsonl")
+    first, later = read_trace(tmp_path / "turns.jsonl").rows
     assert (first.arrival_s, first.delay_s, first.session) == (0.0, None, "a")
     assert (later.arrival_s, later.delay_s) == (None, 0.1)
     source = workload(kind="trace", path=path)
@@ -145,7 +161,8 @@ def test_later_turns_carry_their_delay_and_no_arrival(tmp_path):
 def test_a_schedule_makes_no_prompt(monkeypatch):
     source = workload(kind="trace", path="sample:azure")
     monkeypatch.setattr(TraceWorkload, "item", None)  # whoever asks for a prompt fails
-    schedule = arrival(TraceLoad(kind="trace", time_scale=2.0), source, count=10_000, salt="s")
+    load = TraceLoad(kind="trace", time_scale=2.0)
+    schedule = arrival(load, source, horizon=Horizon(requests=10_000), salt="s")
     assert schedule.due_s(1, 0) == pytest.approx(0.026, abs=1e-6)
     assert schedule.due_s(300, 0) is None
 
@@ -320,10 +337,232 @@ def test_a_surrogate_pair_in_a_trace_is_a_character(tmp_path):
     path = tmp_path / "t.jsonl"
     row = '{"timestamp": 0, "input_length": 9, "output_length": 2, "session_id": "\\ud83d\\ude00"}'
     path.write_text(row)
-    assert read_trace(path)[0].session == "\N{GRINNING FACE}"
+    assert read_trace(path).rows[0].session == "\N{GRINNING FACE}"
 
 
 @pytest.mark.parametrize("path", ["a\0b", "~no-such-user-here/t.csv"])
 def test_what_is_no_path_is_refused(tmp_path, path):
     with pytest.raises(WorkloadError, match="is no path"):
         workload(tmp_path, kind="text", path=path)
+
+
+BURST = "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+BURST_LONG = (
+    "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n"
+)
+
+
+def test_burstgpt_rows_are_read_in_both_forms_and_failed_ones_are_counted(tmp_path):
+    # The form of HPMLL/BurstGPT: seconds, and 0 response tokens where the request failed.
+    short = written(
+        tmp_path,
+        "a.csv",
+        BURST
+        + "5,ChatGPT,40,18,58,Conversation log\n45.5,GPT-4,60,0,60,API log\n"
+        + "46,GPT-4,30,7,37,Conversation log\n",
+    )
+    rows = "5,7,1.5,ChatGPT,40,18,58,API log\n9,,2,GPT-4,0,0,0,API log\n"
+    written(tmp_path, "b.csv", BURST_LONG + rows)
+    source = workload(kind="trace", path=short, scale=1.0)
+    assert source.description()["rows"] == 2
+    assert source.description()["failed_rows"] == 1
+    assert [source.arrival_s(i) for i in range(2)] == [0.0, 41.0]
+    assert [len(item.prompt_token_ids) for item in items(source, 2)] == [40, 30]
+    assert [item.output_tokens for item in items(source, 2)] == [18, 7]
+    read = read_trace(tmp_path / "b.csv")
+    assert (len(read.rows), read.failed) == (1, 1)
+    assert read.rows[0].prompt_tokens == 40
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        ("x,ChatGPT,4,1,5,API log", r"t\.csv:2.*Timestamp is 'x'"),
+        ("nan,ChatGPT,4,1,5,API log", r"t\.csv:2.*Timestamp is 'nan'"),
+        ("-1,ChatGPT,4,1,5,API log", r"t\.csv:2.*Timestamp"),
+        ("1,ChatGPT,4.5,1,5,API log", r"t\.csv:2.*Request tokens is '4.5'"),
+        ("1,ChatGPT,4,-1,5,API log", r"t\.csv:2.*at least one token"),
+        ("1,ChatGPT,0,1,5,API log", r"t\.csv:2.*at least one token"),
+        ("1,ChatGPT,4,1,5", r"t\.csv:2.*5 columns, not 6"),
+        ("1,ChatGPT,4,0,5,API log", "no row of a request that succeeded"),
+    ],
+)
+def test_damaged_burstgpt_rows_are_named_by_file_and_line(tmp_path, rows, said):
+    path = written(tmp_path, "t.csv", f"{BURST}{rows}\n")
+    with pytest.raises(WorkloadError, match=said):
+        workload(kind="trace", path=path)
+
+
+def test_a_header_that_is_nearly_burstgpts_is_told_what_it_lacks(tmp_path):
+    path = written(tmp_path, "t.csv", "Timestamp,Model,Request tokens\n1,x,2\n")
+    with pytest.raises(WorkloadError, match="lacks Response tokens, Total tokens, Log Type"):
+        workload(kind="trace", path=path)
+
+
+@pytest.mark.parametrize("hit", [0.0, 0.5, 0.9])
+def test_an_ideal_prefix_cache_hits_the_share_that_was_asked_for(hit):
+    # sgl-project/sglang 37359: a controlled hit rate, here by a cache that keeps every prefix.
+    source = workload(kind="synthetic", prompt_tokens=100, output_tokens=2, prefix_hit=hit)
+    warm = [source.warm_up_item(i, "trial").prompt_token_ids for i in range(2)]
+    seen = {prompt[:n] for prompt in warm for n in range(1, 101)}
+    hits = total = 0
+    for item in items(source, 50, "trial"):
+        prompt = item.prompt_token_ids
+        known = max((n for n in range(101) if prompt[:n] in seen), default=0)
+        hits, total = hits + known, total + len(prompt)
+        seen |= {prompt[:n] for n in range(1, 101)}
+    assert hits / total == pytest.approx(hit, abs=0.01)
+    said = source.description()
+    assert said["expected_hit_rate"] == pytest.approx(hit)
+    assert said["shared_prefixes"] == (hit > 0)
+    assert len({item.prompt_token_ids for item in items(source, 50, "trial")}) == 50
+    other = source.item(0, "another trial").prompt_token_ids
+    assert other[:5] != source.item(0, "trial").prompt_token_ids[:5]
+
+
+def test_a_workload_without_a_hit_rate_shares_nothing_and_promises_none():
+    source = workload(kind="synthetic", prompt_tokens=100, output_tokens=2)
+    assert "expected_hit_rate" not in source.description()
+    one, two = (source.item(i, "s").prompt_token_ids for i in range(2))
+    assert one[:4] != two[:4]
+    assert source.warm_up_item(0, "s").prompt_token_ids != one  # LMCache/LMBenchmark 35
+    short = workload(kind="synthetic", prompt_tokens=1, output_tokens=2, prefix_hit=0.9)
+    assert short.description()["expected_hit_rate"] == 0.0  # one token is the prompt's own
+    with pytest.raises(ValidationError, match="prefix_hit"):
+        workload(kind="synthetic", prefix_hit=1.0)
+
+
+def test_stated_lengths_can_be_filled_with_text(tmp_path):
+    path = written(tmp_path, "t.txt", "".join(chr(97 + i * i % 26) for i in range(5000)))
+    source = workload(kind="synthetic", prompt_tokens=40, output_tokens=3, content=path)
+    whole = (tmp_path / "t.txt").read_bytes() * 2
+    for item in items(source, 20):
+        assert len(item.prompt_token_ids) == 40
+        assert bytes(item.prompt_token_ids) in whole
+    assert source.description()["content"] == "text"
+    plain = workload(kind="synthetic", prompt_tokens=40, output_tokens=3)
+    assert plain.content_hash != source.content_hash
+
+
+def test_a_row_says_its_own_output_length(tmp_path):
+    path = written(tmp_path, "p.jsonl", '{"prompt": "abc", "output_tokens": 9}\n{"prompt": "de"}\n')
+    source = workload(kind="text", path=path, output_tokens=4)
+    found = {bytes(i.prompt_token_ids): i.output_tokens for i in items(source, 2)}
+    assert found == {b"abc": 9, b"de": 4}
+    assert source.longest == 12
+    for value, said in ((0, "at least one token"), ("x", "not a whole number"), (1.5, "not a")):
+        bad = written(tmp_path, "b.jsonl", json.dumps({"prompt": "a", "output_tokens": value}))
+        with pytest.raises(WorkloadError, match=rf"b\.jsonl:1.*output_tokens.*{said}"):
+            workload(kind="text", path=bad)
+
+
+def chat_ids(text):
+    """A tokenizer that knows the chat tokens: an id for each of them, and one for a byte."""
+    found, marks = [], {t: 300 + i for i, t in enumerate((BOS, EOS, SYSTEM, USER, ASSISTANT))}
+    while text:
+        mark = next((m for m in marks if text.startswith(m)), None)
+        found += [marks[mark]] if mark else list(text[0].encode())
+        text = text[len(mark or text[0]) :]
+    return found
+
+
+def test_messages_are_rendered_in_the_form_that_the_model_learned(tmp_path):
+    turns = [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Hi"},
+        {"role": "assistant", "content": "Hello."},
+        {"role": "user", "content": "1 + 1?"},
+    ]
+    path = written(tmp_path, "c.jsonl", json.dumps({"messages": turns}))
+    source = workload(kind="text", path=path, encode=chat_ids)
+    exchanges = [Exchange("Hi", "Hello."), Exchange("1 + 1?", "")]
+    learned = BOS + render(Chat(exchanges, system="Be brief."))
+    assert list(source.prompts[0]) == chat_ids(learned)
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({"messages": [{"role": "user", "content": "x"}]}, "no chat tokens"),
+        ({"messages": []}, "not a list of turns"),
+        ({"messages": "x"}, "not a list of turns"),
+        ({"messages": [{"role": "tool", "content": "x"}]}, "no role of system, user, assistant"),
+        ({"messages": [{"role": "user", "content": 5}]}, "with a text as content"),
+        ({"messages": [["user", "x"]]}, "with a text as content"),
+        ({"prompt": "x", "messages": []}, "has `prompt` and `messages`"),
+        ({"prompt": 5}, "has no text field `prompt`"),
+    ],
+)
+def test_messages_that_are_no_chat_are_refused_by_their_line(tmp_path, row, said):
+    # modelscope/evalscope 1564: a checkpoint without a chat form aborted the run.
+    path = written(tmp_path, "c.jsonl", json.dumps(row))
+    with pytest.raises(WorkloadError, match=said) as caught:
+        workload(kind="text", path=path)
+    assert caught.value.where == f"{path}:1"
+
+
+def test_a_grammar_travels_with_every_request_and_is_refused_where_there_is_none():
+    fields = {"kind": "synthetic", "prompt_tokens": 4, "output_tokens": 2}
+    schema = {"type": "object"}
+    for given, so_args in (
+        ({"json_schema": schema}, {"schema_type": "json", "schema": '{"type": "object"}'}),
+        (
+            {"json_schema": '{"type":"object"}'},
+            {"schema_type": "json", "schema": '{"type": "object"}'},
+        ),
+        ({"grammar": 'root ::= "a"'}, {"schema_type": "ebnf", "schema": 'root ::= "a"'}),
+    ):
+        with pytest.raises(WorkloadError, match="does not have yet") as caught:
+            workload(**fields, **given)
+        assert next(iter(given)) in caught.value.where
+        source = workload(facts=replace(FACTS, takes_grammars=True), **fields, **given)
+        assert source.item(3, "s").so_args == so_args
+    for given in (
+        {"json_schema": "{"},
+        {"json_schema": "[]"},
+        {"json_schema": 5},
+        {"grammar": "x", "json_schema": schema},
+    ):
+        with pytest.raises(ValidationError):
+            workload(**fields, **given)
+
+
+def test_seeds_and_prompts_do_not_depend_on_who_sends_them():
+    # kubernetes-sigs/inference-perf 340: workers shared a seed, and 90 % of prompts were hits.
+    (trial,) = trials(load={"kind": "closed", "batch_size": 6})
+    whole = asked_by(trial, 1)
+    for workers in (2, 3):
+        assert asked_by(trial, workers) == whole
+    assert len({prompt for prompt, _ in whole.values()}) == len(whole)
+    assert len({seed for _, seed in whole.values()}) == len(whole)
+
+
+def asked_by(trial, workers):
+    found = {}
+    for number in range(workers):
+        feed = feed_of(
+            trial.load,
+            trial.workload,
+            horizon=Horizon(requests=60),
+            salt=trial.salt,
+            share=Share(index=number, of=workers),
+        )
+        for _ in range(60 // workers):
+            item = feed.take()
+            found[item.index] = (item.prompt_token_ids, item.seed)
+    return found
+
+
+def test_two_workers_trials_and_repeats_never_share_a_prompt():
+    # vllm-project/vllm 54227: a fixed seed and a warm cache bent the curve by 2.32.
+    found = trials(axes=[{"product": {"batch_size": [1, 2, 4]}}], repeats=2)
+    prompts = [
+        item.prompt_token_ids
+        for trial in found
+        for index in range(20)
+        for item in (
+            trial.workload.item(index, trial.salt),
+            trial.workload.warm_up_item(index, trial.salt),
+        )
+    ]
+    assert len(set(prompts)) == len(prompts) == 6 * 40

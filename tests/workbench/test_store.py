@@ -177,6 +177,7 @@ def test_runs_come_newest_first_with_their_counts(tmp_path):
         TrialState.INVALID: 2,
         TrialState.FAILED: 1,
         TrialState.SKIPPED: 1,
+        TrialState.CANCELLED: 0,
     }
     assert summaries[0].labels == records.LABELS
 

@@ -1,0 +1,123 @@
+"""One client process: it sends its share of phases to a target, in the only thread that matters."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import signal
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from experiments.arrival import Share
+from experiments.client_cpu import CpuWatch
+from experiments.clock import SystemClock
+from experiments.errors import TargetError
+from experiments.feed import Feed
+from experiments.flight import Flight
+from experiments.load import LoadGenerator, Phase, PhaseOf, PhaseResult
+from experiments.load_tally import SessionTally
+from experiments.targets.base import Target
+from experiments.workload import WorkItem
+from kernels.errors import WorkbenchError
+
+if TYPE_CHECKING:
+    from ctypes import c_long
+    from multiprocessing.connection import Connection
+
+ConnectTo = Callable[[str | None], Target]
+"""Makes the target of one client; of another server of the same kind, where one is named."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """What a client shall run."""
+
+    phase_of: PhaseOf
+    share: Share
+    origin_ns: int
+    start_s: float  # of the phase, on the trial's clock
+    url: str | None  # of a server in place of the target's own
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientReport:
+    """What came of it."""
+
+    result: PhaseResult
+    cpu_percent: tuple[float, ...]  # of each interval since the phase began
+
+
+def shared_phase(phase_of: PhaseOf, share: Share, start_s: float) -> Phase:
+    """The share of a phase: its feed, and its part of every count."""
+    phase = phase_of(share)
+    return replace(
+        phase,
+        max_requests=share.slots(phase.max_requests),
+        min_completed=share.slots(phase.min_completed),
+        start_s=start_s,
+    )
+
+
+def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
+    """Run orders until the pipe is closed. `taken` counts the requests of the phase so far."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    targets: dict[str | None, Target] = {}
+    with contextlib.suppress(EOFError, ConnectionError):
+        while True:
+            order: Order = pipe.recv()
+            if order.url not in targets:
+                targets[order.url] = connect(order.url)
+            pipe.send(_reported(order, targets[order.url], taken))
+
+
+def _reported(order: Order, target: Target, taken: c_long) -> ClientReport | WorkbenchError:
+    try:
+        return _run(order, target, taken)
+    except WorkbenchError as error:
+        return error
+    except Exception:  # noqa: BLE001 the parent raises it, with what is known of its place
+        return TargetError(f"a client process failed: {traceback.format_exc()}")
+
+
+def _run(order: Order, target: Target, taken: c_long) -> ClientReport:
+    clock = SystemClock()
+    generator = LoadGenerator(target, clock, order.origin_ns)
+    phase = shared_phase(order.phase_of, order.share, order.start_s)
+    phase = replace(phase, feed=_CountedFeed(phase.feed, taken))
+    gc.collect()
+    gc.freeze()  # what is here stays: a sweep over it would hold up the sending
+    watch = CpuWatch(order.start_s, generator.now_s)
+    try:
+        result = generator.run(phase)
+    finally:
+        percent = watch.stop()
+    marked = tuple(replace(r, worker=order.share.index) for r in result.requests)
+    return ClientReport(result=replace(result, requests=marked), cpu_percent=percent)
+
+
+class _CountedFeed:
+    """A feed that tells another process how many requests were taken from it."""
+
+    def __init__(self, feed: Feed, taken: c_long) -> None:
+        self._feed = feed
+        self._taken = taken
+        self.scheduled = feed.scheduled
+        self.queues = feed.queues
+
+    def due_s(self, in_flight: int) -> float | None:
+        return self._feed.due_s(in_flight)
+
+    def take(self) -> WorkItem:
+        self._taken.value += 1
+        return self._feed.take()
+
+    def ended(self, flight: Flight, ended_s: float) -> None:
+        self._feed.ended(flight, ended_s)
+
+    def due_before(self, elapsed_s: float) -> int | None:
+        return self._feed.due_before(elapsed_s)
+
+    def sessions(self) -> SessionTally | None:
+        return self._feed.sessions()

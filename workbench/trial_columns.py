@@ -1,0 +1,84 @@
+"""The stored requests of one trial as columns, held against the numbers that the trial reported."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from experiments.request_columns import RequestColumns
+
+if TYPE_CHECKING:
+    import pyarrow
+    from numpy.typing import NDArray
+
+CHECKED = "e2e_s_mean"  # every request that succeeded has a sample of it
+WANTED = (
+    "intended_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error", "warm_up",
+)  # fmt: skip
+
+
+def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumns | None:
+    """The requests that the trial's latencies rest on; None where they cannot be told.
+
+    They are those that succeeded, or of them those sent in the window where the load had to
+    settle first: whichever gives the count and the mean that trial.json reports.
+    """
+    import pyarrow.parquet
+
+    try:
+        table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=list(WANTED))
+    except (OSError, pyarrow.ArrowException):
+        return None
+    window = document.get("window_s")
+    begin = float(window[0]) if isinstance(window, list) else -np.inf
+    for earliest_s in (-np.inf, begin):
+        found = _columns(table, earliest_s)
+        if _agrees(found, document):
+            return found
+    return None
+
+
+def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
+    sent_s = _numbers(table, "sent_s")
+    measured = ~_flags(table, "warm_up") & np.isfinite(sent_s)
+    counts = np.asarray(table["chunk_time_s"].combine_chunks().value_lengths(), dtype=np.int64)
+    reasons = table["finish_reason"].to_pylist()
+    ended = np.array([r not in (None, "abort", "error") for r in reasons], dtype=bool)
+    fine = np.array([error is None for error in table["error"].to_pylist()], dtype=bool)
+    succeeded = measured & ended & fine & (counts > 0)
+    kept = succeeded & (sent_s >= earliest_s)
+    of_chunk = np.repeat(kept, counts)
+    return RequestColumns(
+        intended_s=_numbers(table, "intended_s")[kept],
+        sent_s=sent_s[kept],
+        chunk_count=counts[kept],
+        chunk_time_s=_flat(table, "chunk_time_s")[of_chunk].astype(float),
+        chunk_tokens=_flat(table, "chunk_tokens")[of_chunk].astype(np.int64),
+        unsuccessful=int((measured & ~succeeded).sum()),
+    )
+
+
+def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
+    metrics = cast("Mapping[str, Mapping[str, object]]", document.get("metrics", {}))
+    told = metrics.get(CHECKED)
+    if told is None or told.get("value") is None:
+        return False
+    times = found.samples("e2e_s")
+    return len(times) == told.get("n") and bool(
+        np.isclose(times.mean(), float(str(told["value"])), rtol=1e-6)
+    )
+
+
+def _numbers(table: pyarrow.Table, name: str) -> NDArray[np.float64]:
+    return table[name].to_numpy().astype(float)
+
+
+def _flags(table: pyarrow.Table, name: str) -> NDArray[np.bool_]:
+    return table[name].to_numpy().astype(bool)
+
+
+def _flat(table: pyarrow.Table, name: str) -> NDArray[np.generic]:
+    return table[name].combine_chunks().flatten().to_numpy(zero_copy_only=False)
