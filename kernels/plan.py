@@ -129,11 +129,12 @@ def _decide(op: str, target: Target, shape: ModelShape, choice: KernelChoice) ->
     return Decision(op=op, implementation="reference", reason=reason)
 
 
-def _loaded(decision: Decision) -> Callable[..., object]:
-    address = next(
-        i.address
-        for i in IMPLEMENTATIONS
-        if i.op == decision.op and i.name == decision.implementation
-    )
-    module, _, function = address.partition(":")
+def load(implementation: Implementation) -> Callable[..., object]:
+    """The function itself."""
+    module, _, function = implementation.address.partition(":")
     return getattr(importlib.import_module(module), function)
+
+
+def _loaded(decision: Decision) -> Callable[..., object]:
+    wanted = (decision.op, decision.implementation)
+    return load(next(i for i in IMPLEMENTATIONS if (i.op, i.name) == wanted))

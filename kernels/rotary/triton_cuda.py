@@ -34,7 +34,7 @@ def rotate_kernel(
 def rotate(x: Tensor, turn: Rotation) -> Tensor:
     """See kernels.rotary.reference; x [rows, dim] or [rows, heads, dim], float32 or bfloat16."""
     rows, dim = x.shape[0], x.shape[-1]
-    flat = x.reshape(rows, -1, dim)  # [rows, heads, dim]
+    flat = x if x.dim() == 3 else x.unsqueeze(1)  # [rows, heads, dim]
     if flat.stride(-1) != 1:
         flat = flat.contiguous()
     heads = flat.shape[1]
