@@ -17,7 +17,6 @@ from experiments.load_specs import (
     Load,
     PoissonLoad,
     RampLoad,
-    RoundLoad,
     SessionsLoad,
     TraceLoad,
 )
@@ -146,7 +145,8 @@ def arrival(
     if isinstance(load, ClosedLoad):
         return ClosedArrival(share.slots(load.batch_size))
     if isinstance(load, ROUND_LOADS):
-        return RoundArrival(_whole(load, share))
+        assert share.of == 1, "only one process can tell that a round is over"
+        return RoundArrival(load.slots)
     times_s = schedule(load, workload, horizon=horizon, salt=salt)[share.index :: share.of]
     most = load.max_concurrency
     return TimedArrival(times_s, None if most is None else share.slots(most))
@@ -225,14 +225,3 @@ def _trace_times(load: TraceLoad, workload: Workload, count: int) -> np.ndarray:
             "its arrival times run backwards", where="load: trace", remedy="Give one file in order."
         )
     return np.array(times)
-
-
-def _whole(load: RoundLoad, share: Share) -> int:
-    """Rounds wait for every request of theirs: only one process can tell that none is left."""
-    if share.of > 1:
-        raise WorkloadError(
-            f"is sent by one client process, not by {share.of}",
-            where=f"load: {load.kind}",
-            remedy="Set clients to 1.",
-        )
-    return load.slots

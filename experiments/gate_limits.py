@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, Self
+from typing import Literal, Self, cast
 
 from pydantic import Field, field_validator, model_validator
 
@@ -28,7 +28,7 @@ class GateLimits(Border):
     throttled: float | None = Field(default=0.0, ge=0, le=1)  # of the samples of devices
     foreign_processes: int | None = Field(default=0, ge=0)
     clock_spread: float | None = Field(default=0.1, ge=0)  # of a device, to its median
-    environment: bool | None = True  # nothing that matters changed since the run began
+    environment_changes: int | None = Field(default=0, ge=0)  # since the run began
     energy_agreement: float | None = Field(default=0.05, ge=0)  # integral against counter
     agreement: float | Literal["by_precision"] | None = Field(default="by_precision")
     """Token flips that arms which must agree may have, per token compared. `by_precision`: none
@@ -38,9 +38,12 @@ class GateLimits(Border):
     @classmethod
     def _drop_what_older_plans_switched_off(cls, value: object) -> object:
         """`half_drift: null` is in every plan stored before `drift` took its place."""
-        if isinstance(value, Mapping) and value.get("half_drift", 0) is None:
-            return {k: v for k, v in value.items() if k != "half_drift"}
-        return value
+        if not isinstance(value, Mapping):
+            return value
+        told = dict(cast("Mapping[str, object]", value))
+        if told.get("half_drift", 0) is None:
+            del told["half_drift"]
+        return told
 
     @field_validator("agreement")
     @classmethod

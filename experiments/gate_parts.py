@@ -25,6 +25,8 @@ class Evidence:
     warm_up: tuple[RequestRecord, ...] = ()
     warm_up_rounds: tuple[float, ...] = ()  # output tokens a second of each round
     calibration: Calibration | None = None
+    changes: tuple[str, ...] | None = None
+    """What changed around the run since it began, in words; None: nobody watched."""
 
     def number(self, metric: str) -> float | None:
         """The value of a metric, or None."""

@@ -1,7 +1,7 @@
 """What makes a trial valid: conditions with their values, so that a page can say why not.
 
-A gate that rests on other trials of the run (`agreement`) or on the host between trials
-(`environment`) is added by the workbench.
+The gate that rests on other trials of the run (`agreement`) is added by the workbench, when the
+run is read.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from experiments.gate_parts import Evidence
 from experiments.gates_client import client_cpu, client_lag, client_processes
 from experiments.gates_energy import energy_agreement
-from experiments.gates_host import clocks, foreign_processes, throttling
+from experiments.gates_host import clocks, environment, foreign_processes, throttling
 from experiments.gates_requests import (
     accounting,
     achieved_rate,
@@ -50,6 +50,7 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     throttling,
     clocks,
     foreign_processes,
+    environment,
     energy,
 )
 """In the order in which a failure is named. None: switched off, or not a matter of the trial."""

@@ -69,6 +69,21 @@ def clocks(evidence: Evidence) -> Gate | None:
     )
 
 
+def environment(evidence: Evidence) -> Gate | None:
+    """Code, packages, driver, limits and settings are those with which the run began."""
+    limit, changes = evidence.limits.environment_changes, evidence.changes
+    if limit is None or changes is None:
+        return None
+    said = "; ".join(changes) if changes else "nothing that is watched changed"
+    return verdict(
+        "environment",
+        passed=len(changes) <= limit,
+        value=float(len(changes)),
+        limit=float(limit),
+        message=said,
+    )
+
+
 def _clocks(evidence: Evidence) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for sample in _inside(evidence):

@@ -68,11 +68,13 @@ def check_clients(load: Load, clients: int) -> None:
         return
     if isinstance(load, ROUND_LOADS):
         raise PlanError(
-            f"a round waits for all of its requests, so one client sends {load.kind}, not {clients}",
+            f"a round waits for all its requests: one client sends {load.kind}, not {clients}",
             where="clients",
             remedy="Set clients to 1.",
         )
-    bounds = (getattr(load, name, None) for name in ("batch_size", "concurrency"))
+    bounds = (
+        getattr(load, name, None) for name in ("batch_size", "concurrency", "max_concurrency")
+    )
     slots = next((n for n in bounds if isinstance(n, int)), clients)
     if slots < clients:
         raise PlanError(
@@ -83,10 +85,18 @@ def check_clients(load: Load, clients: int) -> None:
 
 
 def load_facts(load: Load, workload: Workload) -> dict[str, AxisValue]:
-    """What a record says of the load: its fields, its kind, and that turns repeat a prefix."""
+    """What a record says of the load: its fields and kind, and what must agree to compare it.
+
+    `measured_in` sets throughput of a full batch, or of prefills, apart from that of serving;
+    turns share a prefix with the turns before them.
+    """
     fields = load.model_dump()
     found: dict[str, AxisValue] = {"load": fields.pop("kind"), **fields}
-    return found | ({"shared_prefixes": True} if is_conversational(load, workload) else {})
+    if isinstance(load, ROUND_LOADS):
+        found["measured_in"] = "prefill" if isinstance(load, PrefillStepLoad) else "full batch"
+    if is_conversational(load, workload):
+        found["shared_prefixes"] = True
+    return found
 
 
 def _check_room(

@@ -170,9 +170,8 @@ class PrefillStepLoad(Border):
         return self.token_budget // self.prompt_tokens
 
 
-RoundLoad = BatchLoad | DecodeBatchLoad | PrefillStepLoad
-"""Loads whose requests are sent in rounds."""
 ROUND_LOADS = (BatchLoad, DecodeBatchLoad, PrefillStepLoad)
+"""Loads whose requests are sent in rounds."""
 PoissonLoad = RateLoad | GammaLoad | RampLoad
 
 Load = Annotated[

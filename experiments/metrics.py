@@ -142,7 +142,7 @@ def _concurrency(m: Measurement) -> MetricValue:
 
 def _peak(m: Measurement) -> int:
     """An end and a start at one instant do not overlap: a slot was handed on."""
-    events = []
+    events: list[tuple[float, int]] = []
     for request in m.issued:
         start, end = in_flight_s(request, m.window_s[1])
         if start <= m.window_s[1] and end >= m.window_s[0]:

@@ -18,6 +18,8 @@ from experiments.records import TelemetrySample
 
 INTERVAL_S = 0.1
 SLOWEST_S = 0.5
+LATEST_OF = 128
+"""Samples among which the newest of every device is found."""
 MOST_SHARE = 0.1
 """Of the time that may go into reading: slow devices are read less often, up to SLOWEST_S."""
 
@@ -107,6 +109,12 @@ class HostObserver:
             self._thread.join()
             self._thread = None
         return tuple(self._samples)
+
+    def latest(self) -> tuple[TelemetrySample, ...]:
+        """The host and every device, as last read; nothing before `start`. Any thread."""
+        samples = self._samples
+        newest = {sample.device_index: sample for sample in samples[-LATEST_OF:]}
+        return tuple(newest.values()) if self._thread is not None else ()
 
     def _watch(self, instruments: Instruments) -> None:
         """Instants are multiples of the interval, so that the time of reading adds no drift."""

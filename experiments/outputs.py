@@ -38,7 +38,8 @@ def kept(requests: Sequence[RequestRecord], most_tokens: int) -> tuple[RequestRe
 
     Warm-up outputs are never kept: they are part of nothing.
     """
-    left, found = most_tokens, []
+    left = most_tokens
+    found: list[RequestRecord] = []
     for request in requests:
         tokens = len(request.output_token_ids or ())
         spare = request.warm_up or tokens > left

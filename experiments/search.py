@@ -48,6 +48,7 @@ class Search:
         self._spec = spec
         self._trials: dict[str, PlannedTrial | None] = {}
         self._sampler()  # a missing package is told before anything runs
+        self._check_fractions()
         self.known = [self._first()]
 
     @property
@@ -82,6 +83,13 @@ class Search:
         from experiments.search_optuna import OptunaSampler
 
         return OptunaSampler(self._spec, seed=self._space.plan.seed)
+
+    def _check_fractions(self) -> None:
+        """Refuse to look between whole numbers on an axis that takes nothing else."""
+        for name, span in self._spec.over.items():
+            if span.low is not None and span.high is not None and not span.whole:
+                middle = span.low + (span.high - span.low) * 0.381966
+                self._space.trial(self._space.cell({name: middle}))
 
     def _first(self) -> PlannedTrial:
         """A trial of the corner that is asked first, or of the first corner that can be measured.

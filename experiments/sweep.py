@@ -128,6 +128,7 @@ class _Sweep:
                 stopped = self._reason_to_stop(trial, session)
                 if stopped is not None:
                     return stopped
+                self._watch.expects(self._forecast.total_s(self._agenda, self._over))
                 record = self._record(trial, session)
                 outcome = outcome_of(record)
                 self._note(record)
@@ -139,6 +140,7 @@ class _Sweep:
                 trial = asking.send(outcome)
             except StopIteration:
                 trial = None
+        self._watch.expects(0.0)
         return Stopped.FINISHED
 
     def _record(self, trial: PlannedTrial, session: EngineSession) -> TrialRecord:
@@ -173,4 +175,4 @@ class _Sweep:
             words=f"{record.state}{reason}",
             trial_id=record.trial_id,
         )
-        self._watch.ends(event, self._forecast.total_s(self._agenda, self._over + 1))
+        self._watch.ends(event)

@@ -57,12 +57,12 @@ class TraceWorkload(Workload):
         """Requests of one lap."""
         return len(self.trace)
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Of the rows, as scaled."""
         return max(row.total for row in self.trace)
 
-    @cached_property
+    @property
     def shortest_prompt(self) -> int:
         """Of the rows, as scaled."""
         return min(row.prompt_tokens for row in self.trace)
@@ -94,7 +94,7 @@ class TraceWorkload(Workload):
         lap, at = divmod(index, self.rows)
         scaled = self.trace[at]
         ids = self._block_ids(scaled, (salt, lap))[: scaled.prompt_tokens]
-        ids += self.content.passage(scaled.prompt_tokens - len(ids), salt, "own", index)
+        ids += self.content.passage(scaled.prompt_tokens - len(ids), index, salt, "own")
         return WorkItem(
             index=index,
             prompt_token_ids=tuple(ids),
@@ -112,7 +112,7 @@ class TraceWorkload(Workload):
         """Of row `index`, in every lap."""
         return self.trace[index % self.rows].row.delay_s
 
-    @cached_property
+    @property
     def has_sessions(self) -> bool:
         """True where a row is a later turn: it has a session and no instant of its own."""
         return any(has_later_turns([scaled.row]) for scaled in self.trace)

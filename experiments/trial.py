@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -42,6 +43,8 @@ class Bench:
     plan: Plan
     clock: Clock
     observer: Observer
+    changes: Callable[[], tuple[str, ...]] | None = None
+    """What changed around the run since it began, in words; None: nobody watches."""
 
 
 def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecord:
@@ -195,6 +198,7 @@ def _record(
         warm_up=warmed.requests,
         warm_up_rounds=warmed.rounds,
         calibration=warmed.calibration,
+        changes=bench.changes() if bench.changes is not None else None,
     )
     gates = evaluate(evidence)
     state, reason = _verdict(measurement, first_failure(gates))

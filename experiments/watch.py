@@ -92,12 +92,12 @@ class Watch:
     _stop: Stopped | None = None
     _skip: set[TrialId] = field(default_factory=set[TrialId])
 
-    def snapshot(self) -> Snapshot:
-        """What is going on, as one consistent whole."""
+    def snapshot(self, devices: tuple[TelemetrySample, ...] = ()) -> Snapshot:
+        """What is going on, as one consistent whole; `devices` go with the current trial."""
         with self._lock:
             current = self._now.current
             if current is not None:
-                current = replace(current, seconds=tuple(self._seconds))
+                current = replace(current, seconds=tuple(self._seconds), devices=devices)
             return replace(self._now, current=current, events=tuple(self._events))
 
     def ask_stop(self, why: Stopped) -> None:
@@ -139,11 +139,16 @@ class Watch:
                 self._seconds.pop()
             self._seconds.append(second)
 
-    def ends(self, event: Event, time_left_s: float | None) -> None:
+    def ends(self, event: Event) -> None:
         """The current trial is over."""
         with self._lock:
-            self._now = replace(self._now, current=None, time_left_s=time_left_s)
+            self._now = replace(self._now, current=None)
             self._events.append(event)
+
+    def expects(self, time_left_s: float) -> None:
+        """A new forecast for everything that is left."""
+        with self._lock:
+            self._now = replace(self._now, time_left_s=time_left_s)
 
     def tells(self, event: Event) -> None:
         """Something else that happened."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 from engine.request import Request, RequestId
 from experiments.clock import Clock
 from experiments.errors import SkipRequestedError
+from experiments.load_runner import SendsByClients
 from experiments.records import TrialId
 from experiments.watch import Second, Watch
 
@@ -21,8 +22,11 @@ _SECOND_NS = 1_000_000_000
 def watched(target: Target, trial_id: TrialId, watch: Watch, clock: Clock) -> Target:
     """`target`, with every delivery counted into `watch`.
 
-    `poll` raises SkipRequestedError once somebody asked for the trial to be skipped.
+    `poll` raises SkipRequestedError once somebody asked for the trial to be skipped. A target
+    whose load is sent by processes of its own is returned as it is: nothing comes by here.
     """
+    if isinstance(target, SendsByClients) and target.clients is not None:
+        return target
     return cast("Target", _Watched(target, trial_id, watch, clock))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -32,7 +32,10 @@ class WorkItem:
 
 @dataclass(frozen=True, kw_only=True)
 class Workload(ABC):
-    """An endless supply of requests: item i is a pure function of (workload, salt, i)."""
+    """An endless supply of requests: item i is a pure function of (workload, salt, i).
+
+    Items below 0 are the warm-up's.
+    """
 
     facts: TargetFacts
     spec: WorkloadSpec
@@ -61,7 +64,7 @@ class Workload(ABC):
 
         Only a prefix that the workload shares on purpose is the trial's own.
         """
-        return self.item(index, f"{salt}/warm-up")
+        return replace(self.item(-1 - index, salt), index=index)
 
     @property
     def rows(self) -> int | None:
@@ -148,22 +151,15 @@ class SyntheticWorkload(Workload):
 
     def item(self, index: int, salt: str) -> WorkItem:
         """Lengths are drawn from the index alone, so that every arm asks for the same."""
-        return self._item(index, salt, prefix=salt)
-
-    def warm_up_item(self, index: int, salt: str) -> WorkItem:
-        """Other content behind the same prefix, so that the first measured request can hit it."""
-        return self._item(index, f"{salt}/warm-up", prefix=salt)
-
-    def _item(self, index: int, salt: str, *, prefix: str) -> WorkItem:
         spread = generator("lengths", index).uniform(-self.spec.spread, self.spec.spread, size=2)
         prompt, output = (
             max(1, round(n * (1 + s))) for n, s in zip(self._lengths, spread, strict=True)
         )
         shared = self._shared(prompt)
-        same = self.content.passage(shared, prefix, "prefix") if shared else []
+        same = self.content.passage(shared, 0, salt, "prefix")
         return WorkItem(
             index=index,
-            prompt_token_ids=(*same, *self.content.passage(prompt - shared, salt, index)),
+            prompt_token_ids=(*same, *self.content.passage(prompt - shared, index, salt)),
             output_tokens=output,
             seed=seed_of(salt, index),
             kind="synthetic",
@@ -191,12 +187,12 @@ class TextWorkload(Workload):
         """Prompts of the file."""
         return len(self.prompts)
 
-    @cached_property
+    @property
     def longest(self) -> int:
         """Of the rows."""
         return max(len(p) + n for p, n in zip(self.prompts, self.output_tokens, strict=True))
 
-    @cached_property
+    @property
     def shortest_prompt(self) -> int:
         """Of the rows."""
         return min(map(len, self.prompts))

@@ -205,7 +205,7 @@ def _came(document: Document) -> dict[str, tuple[str, int]]:
 
 def mapping(value: object) -> Mapping[str, object]:
     """The value itself, or nothing where it is no mapping."""
-    return value if isinstance(value, Mapping) else {}
+    return cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
 
 
 def _number(value: object) -> float:

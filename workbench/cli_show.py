@@ -19,13 +19,13 @@ import typer
 from experiments.records import Gate
 from workbench.cli_options import JsonOption, StoreOption, WideOption
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
+from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
-from workbench.words import counts_words
 
 LAST_PORT = 65_535
 RunArgument = Annotated[
@@ -64,13 +64,10 @@ def status(
 ) -> None:
     """Say how far a run is."""
     run = _chosen(Store(store), run_id)
-    summary = run.summary
-    counts, stored = counts_words(summary.counts) or "none", len(run.documents())
-    say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts})")
-    if summary.state == "interrupted":
-        say(f"go on with `{command_line('resume', run.run_id, store=store)}`")
+    for line in status_lines(run, store):
+        say(line)
     if json:
-        say_json(_document(summary))
+        say_json({**_document(run.summary), "progress": progress_document(run)})
 
 
 def show(

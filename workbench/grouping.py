@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 MODEL = "model"
 """The key of a checkpoint: its content where that is known, not the path it was read from."""
 NUMERICS = ("engine.dtype", "engine.cache_format", "engine.accelerator")
-LOAD_FIELDS = frozenset({"load", "batch_size", "rate", "time_scale", "path", "seed"})
+LOAD_FIELDS = frozenset(
+    {
+        *("load", "batch_size", "concurrency", "max_concurrency", "token_budget"),
+        *("rate", "shape", "rate_from", "ramp_s", "time_scale", "path", "seed"),
+    }
+)
 """Workload fields that say how hard the engine is pressed, or where a file lies."""
 
 

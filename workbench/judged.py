@@ -31,8 +31,7 @@ def judged(
     documents: Sequence[Document], plan: Mapping[str, object], outputs: Callable[[str], Outputs]
 ) -> list[dict[str, object]]:
     """The documents as readers see them: agreement told, and an arm that violates it invalid."""
-    gates = plan.get("gates")
-    limit = gates.get(GATE, BY_PRECISION) if isinstance(gates, Mapping) else BY_PRECISION
+    limit = mapping(plan.get("gates")).get(GATE, BY_PRECISION)
     found = agreements(documents, limit, outputs)
     return [_told(document, found.get(str(document.get("trial_id")))) for document in documents]
 
@@ -60,15 +59,18 @@ def judged_record(record: TrialRecord, document: Document) -> TrialRecord:
     """The record as its judged document says it is."""
     if "agreement" not in document:
         return record
-    metrics = cast("Mapping[str, dict[str, float]]", document["metrics"])
-    told = {name: MetricValue(**metrics[name]) for name in _METRICS}
-    gates = [g for g in cast("list[dict[str, object]]", document["gates"]) if g["name"] == GATE]
+    from pydantic import TypeAdapter
+
+    metrics = mapping(document["metrics"])
+    read = TypeAdapter(MetricValue).validate_python
+    told = {name: read(metrics[name]) for name in _METRICS}
+    gates = TypeAdapter(tuple[Gate, ...]).validate_python(document["gates"])
     return replace(
         record,
         state=TrialState(str(document["state"])),
         reason=cast("str | None", document["reason"]),
         metrics={**record.metrics, **told},
-        gates=(*record.gates, *(Gate(**gate) for gate in gates)),  # type: ignore[arg-type]
+        gates=gates,
     )
 
 

@@ -15,6 +15,7 @@ from workbench.provenance import manifest
 from workbench.runs import Job, Outlook, accelerator_of, outlook
 from workbench.store import Run, Store
 from workbench.stored_run import attempt
+from workbench.surroundings import differences
 
 UNMEASURED = (TrialState.FAILED, TrialState.SKIPPED)
 Stored = dict[TrialId, dict[str, object]]
@@ -93,19 +94,19 @@ def next_attempt(trial_id: str) -> TrialId:
 def drift(run: Run, found: Outlook, environment: Mapping[str, object]) -> list[str]:
     """What changed between the stored run and now, in words; empty when nothing did.
 
-    Code, checkpoint, torch and accelerator; where all are the same, the stored trials must be
-    trials of the plan.
+    Code, checkpoint, accelerator and what `workbench.surroundings` watches; where all are the
+    same, the stored trials must be trials of the plan.
     """
-    stored, now = run.environment, environment
     pairs = {
         "the code": (run.code_version, found.code_version),
         "the checkpoint": (run.checkpoint_fingerprint, found.fingerprint),
-        "torch": (_torch_version(stored), _torch_version(now)),
-        "the accelerator": (run.summary.accelerator, accelerator_of(found, now)),
+        "the accelerator": (run.summary.accelerator, accelerator_of(found, environment)),
     }
     changes = [
         f"{name} changed ({old} to {new})" for name, (old, new) in pairs.items() if old != new
     ]
+    told_apart = differences(run.environment, environment)
+    changes += [text for text in told_apart if not text.startswith("code_version")]
     strangers = _strangers(run, found)
     if strangers and not changes:
         changes.append(f"the configuration changed ({len(strangers)} trials are not of the plan)")
@@ -120,11 +121,6 @@ def _strangers(run: Run, found: Outlook) -> set[TrialId]:
     from experiments.agenda import replayed
 
     return stored.keys() - replayed(found.agenda, {k: outcome_in(v) for k, v in stored.items()})
-
-
-def _torch_version(environment: Mapping[str, object]) -> object:
-    packages = environment.get("packages")
-    return packages.get("torch") if isinstance(packages, Mapping) else None
 
 
 def _by_id(run: Run) -> Stored:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, cast, get_args
 
+from experiments.observe import HostObserver
 from experiments.outcome import Outcome
 from experiments.records import AxisValue, TrialId, TrialRecord
 from experiments.watch import Stopped, Watch
@@ -152,6 +153,7 @@ class Job:
     budget_s: float | None = None  # of wall time, from the first trial on
     states: Counter[str] = field(default_factory=Counter)  # of the trials stored by this job
     watch: Watch = field(default_factory=Watch)
+    _observer: HostObserver = field(default_factory=HostObserver)
     _deadline: float | None = None  # on the wall clock, for the report only
 
     @property
@@ -178,16 +180,17 @@ class Job:
         ends it; what is stored stays.
         """
         from experiments.clock import SystemClock
-        from experiments.observe import HostObserver
         from experiments.sweep import Supervision, measure
         from experiments.targets.factory import target_factory
         from experiments.trial import Bench
+        from workbench.surroundings import Surroundings
 
         plan = self.outlook.runnable
+        changes = None if plan.target == "simulated" else Surroundings().changes
         found = measure(
             self.outlook.agenda,
             target_factory(plan),
-            Bench(plan=plan, clock=SystemClock(), observer=HostObserver()),
+            Bench(plan=plan, clock=SystemClock(), observer=self._observer, changes=changes),
             told=self.told,
             supervision=Supervision(
                 forecast=self.outlook.forecast(), watch=self.watch, budget_s=self.budget_s
@@ -205,7 +208,7 @@ class Job:
     def progress(self) -> Progress:
         """What progress.json says now. Any thread."""
         now = utc_now()
-        sweep = self.watch.snapshot()
+        sweep = self.watch.snapshot(self._observer.latest())
         counts = Counter(str(outcome.state) for outcome in self.told.values()) + self.states
         left_s = None if self._deadline is None else max(0.0, self._deadline - now.timestamp())
         return Progress(

@@ -17,8 +17,9 @@ from experiments.arrival import (
     gamma_times,
     schedule,
 )
-from experiments.errors import WorkloadError
-from experiments.load_specs import BatchLoad, ClosedLoad, Load
+from experiments.errors import PlanError
+from experiments.load_checks import check_clients
+from experiments.load_specs import ClosedLoad, Load
 from tests.fakes.loads import trials
 
 RATES = st.floats(0.5, 500.0)
@@ -123,7 +124,7 @@ def test_shares_of_a_load_are_the_load(of, kind, most):
     assert sum(share.slots(3) for share in shares) == 3
 
 
-def test_a_closed_load_is_shared_out_exactly_and_rounds_are_not():
+def test_a_closed_load_is_shared_out_exactly():
     parts = [
         arrival(
             ClosedLoad(batch_size=8),
@@ -136,14 +137,21 @@ def test_a_closed_load_is_shared_out_exactly_and_rounds_are_not():
     ]
     room = [next(n for n in range(9) if part.due_s(0, n) is None) for part in parts]
     assert room == [3, 3, 2]
-    with pytest.raises(WorkloadError, match="one client process, not by 3"):
-        arrival(
-            BatchLoad(kind="batch", batch_size=8),
-            WORKLOAD,
-            horizon=Horizon(requests=9),
-            salt="s",
-            share=Share(index=0, of=3),
-        )
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"kind": "batch", "batch_size": 8}, "one client sends batch, not 3"),
+        ({"kind": "closed", "batch_size": 2}, "3 clients cannot share 2"),
+        ({"kind": "sessions", "turns": 1, "concurrency": 2}, "3 clients cannot share 2"),
+        ({"kind": "poisson", "rate": 1.0, "max_concurrency": 2}, "3 clients cannot share 2"),
+    ],
+)
+def test_a_load_that_clients_cannot_share_is_refused(fields, said):
+    with pytest.raises(PlanError, match=said):
+        check_clients(load(**fields), 3)
+    check_clients(load(**fields), 1)
 
 
 def test_a_round_waits_for_every_request_of_the_one_before():

@@ -260,7 +260,7 @@ def texts(tmp_path, **fields):
 def test_a_trace_filled_with_text_asks_for_consecutive_pieces_of_it(tmp_path):
     source = texts(tmp_path)
     whole = (tmp_path / "prose.txt").read_bytes() * 2
-    own = bytes(source.content.passage(40, "salt", 3))
+    own = bytes(source.content.passage(40, 3, "salt"))
     assert own in whole
     assert source.description()["content"] == "text"
 
@@ -433,15 +433,40 @@ def test_a_workload_without_a_hit_rate_shares_nothing_and_promises_none():
 
 
 def test_stated_lengths_can_be_filled_with_text(tmp_path):
-    path = written(tmp_path, "t.txt", "".join(chr(97 + i * i % 26) for i in range(5000)))
+    path = written(tmp_path, "t.txt", "".join(f"{i:04d}," for i in range(1000)))
     source = workload(kind="synthetic", prompt_tokens=40, output_tokens=3, content=path)
     whole = (tmp_path / "t.txt").read_bytes() * 2
     for item in items(source, 20):
         assert len(item.prompt_token_ids) == 40
         assert bytes(item.prompt_token_ids) in whole
+    assert len({item.prompt_token_ids for item in everything(source, 2000)}) == 4000
     assert source.description()["content"] == "text"
     plain = workload(kind="synthetic", prompt_tokens=40, output_tokens=3)
     assert plain.content_hash != source.content_hash
+
+
+def everything(source, count):
+    """What a trial asks, warm-up and all."""
+    return [
+        item
+        for index in range(count)
+        for item in (source.item(index, "s"), source.warm_up_item(index, "s"))
+    ]
+
+
+def test_the_warm_up_asks_what_is_not_asked_again_and_keeps_its_place(tmp_path):
+    # LMCache/LMBenchmark 35
+    rows = "".join(f'{{"prompt": "p{i}"}}\n' for i in range(40))
+    path = written(tmp_path, "rows.jsonl", rows)
+    for source in (
+        workload(kind="text", path=path),
+        workload(kind="trace", path="sample:azure"),
+        workload(kind="trace", path="sample:mooncake", content="sample:texts", scale=0.016),
+    ):
+        found = everything(source, 20)
+        assert len({item.prompt_token_ids for item in found}) == 40
+        assert [item.index for item in found[1::2]] == list(range(20))
+        assert len({item.seed for item in found}) == 40
 
 
 def test_a_row_says_its_own_output_length(tmp_path):
