@@ -1,8 +1,8 @@
 """Which implementation of each operation serves a model on a device: decided once, printable.
 
 resolve(target, shape, choice) -> Plan. `auto` takes the best implementation that suits and the
-definition where none does; `reference` takes the definition; `triton` refuses a device or a
-model on which no Triton kernel can run. Nothing is measured or tuned here.
+definition where none does; `reference` takes the definition; `triton` does as `auto`, but refuses
+a device or a model on which no Triton kernel can run. Nothing is measured or tuned here.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -21,6 +22,11 @@ class KernelChoice(StrEnum):
     AUTO = "auto"
     REFERENCE = "reference"
     TRITON = "triton"
+
+
+def triton_is_installed() -> bool:
+    """True where the compiler can be imported; imports nothing."""
+    return importlib.util.find_spec("triton") is not None
 
 
 CPU = Target(device_type="cpu")

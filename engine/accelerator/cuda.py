@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import torch
 
 from engine.choices import AcceleratorKind
 from engine.errors import ConfigError
-from kernels.target import Target
+from kernels.target import Target, triton_is_installed
 
 
 class CudaAccelerator:
@@ -39,7 +37,7 @@ class CudaAccelerator:
         return Target(
             device_type="cuda",
             arch=10 * major + minor,
-            has_triton=importlib.util.find_spec("triton") is not None,
+            has_triton=triton_is_installed(),
         )
 
     def memory_free_bytes(self) -> int:

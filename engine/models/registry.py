@@ -72,7 +72,7 @@ def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Tar
         head_dim=config.head_dim,
         streams=config.hc_mult,
     )
-    return resolve(target, shape, resolved.config.kernels)
+    return resolve(target, shape, resolved.kernels)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:
