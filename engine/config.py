@@ -11,9 +11,10 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from engine import checks
-from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
+from engine.choices import AcceleratorKind, CacheFormat, KernelChoice, Precision, ReplayMode
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
+from kernels.target import triton_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,6 +71,13 @@ class EngineConfig:
     accelerator: AcceleratorKind = field(
         default=AcceleratorKind.AUTO,
         metadata=_says("Device kind: auto is cuda where there is one, else cpu."),
+    )
+    kernels: KernelChoice = field(
+        default=KernelChoice.AUTO,
+        metadata=_says(
+            "Kernels: auto is the fastest that suits the device, reference the plain definitions, "
+            "triton refuses a device without them."
+        ),
     )
     draft_length: int | None = field(
         default=None,
@@ -215,6 +223,7 @@ class ResolvedConfig:
     dtype: Precision
     cache_format: CacheFormat
     accelerator: AcceleratorKind
+    kernels: KernelChoice  # REFERENCE or TRITON; single operations may still lack the latter
     draft_length: int
     replay_mode: ReplayMode  # OFF for a model without a decoder half
     replay_keep_tokens: int
@@ -233,7 +242,8 @@ def resolve(
 
     ConfigError: drafts longer than the model's block; keep tokens below
     `window + max(max_backtrack_tokens, draft_length + 1)` (DeepInfer's rule: rows that a
-    rejected draft uncovers must have been replayed); a context longer than the model's.
+    rejected draft uncovers must have been replayed); a context longer than the model's;
+    Triton kernels on a CPU.
     """
     kind = accelerator if config.accelerator is AcceleratorKind.AUTO else config.accelerator
     on_cpu = kind is AcceleratorKind.CPU
@@ -249,6 +259,7 @@ def resolve(
         dtype=dtype,
         cache_format=cache_format,
         accelerator=kind,
+        kernels=_kernels(config, dtype, on_cpu=on_cpu),
         draft_length=draft_length,
         replay_mode=config.replay_mode if facts.can_truncate else ReplayMode.OFF,
         replay_keep_tokens=_keep_tokens(config, facts.window, slack),
@@ -256,6 +267,17 @@ def resolve(
         max_model_len=_context(config, facts),
         memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
     )
+
+
+def _kernels(config: EngineConfig, dtype: Precision, *, on_cpu: bool) -> KernelChoice:
+    if config.kernels is KernelChoice.TRITON and on_cpu:
+        raise ConfigError(
+            "Triton kernels do not run on a CPU.", where="kernels", remedy="Use auto or reference."
+        )
+    if config.kernels is not KernelChoice.AUTO:
+        return config.kernels
+    can = not on_cpu and dtype is not Precision.FLOAT64 and triton_is_installed()
+    return KernelChoice.TRITON if can else KernelChoice.REFERENCE
 
 
 def _draft_length(config: EngineConfig, facts: ModelLimits) -> int:
@@ -301,6 +323,7 @@ _CHOICES: dict[str, type[StrEnum]] = {
     "cache_format": CacheFormat,
     "accelerator": AcceleratorKind,
     "replay_mode": ReplayMode,
+    "kernels": KernelChoice,
 }
 _OPTIONAL = frozenset(
     {

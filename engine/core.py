@@ -95,7 +95,7 @@ class Engine:
         accelerator = find_accelerator(config.accelerator, index=device_index)
         facts = source.facts(config)
         self.resolved = resolve(config, facts, accelerator.kind)
-        model = source.load(self.resolved, accelerator.device)
+        model = source.load(self.resolved, accelerator)
         assert model.facts == facts, "the model differs from what its configuration promised"
         groups = model.cache_groups(max_backtrack=self.resolved.ring_slack)
         dtype = torch_dtype(self.resolved.dtype)

@@ -45,7 +45,6 @@ ROADMAP = {
     "determinism": _DETERMINISM,
     "deterministic": _DETERMINISM,
     "batch_invariant": _DETERMINISM,
-    "kernels": _KERNELS,
     "kernel_plan": _KERNELS,
     "attention_backend": _KERNELS,
     "moe_backend": _KERNELS,

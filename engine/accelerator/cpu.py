@@ -8,6 +8,7 @@ import psutil
 import torch
 
 from engine.choices import AcceleratorKind
+from kernels.target import CPU, Target
 
 
 class CpuAccelerator:
@@ -23,6 +24,10 @@ class CpuAccelerator:
     def uuid(self) -> str | None:
         """A processor has none."""
         return None
+
+    def target(self) -> Target:
+        """Plain torch alone."""
+        return CPU
 
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from engine.choices import AcceleratorKind
+from kernels.target import Target
 
 
 class Accelerator(Protocol):
@@ -19,6 +20,10 @@ class Accelerator(Protocol):
 
     def uuid(self) -> str | None:
         """Identity of the device for the driver's own tools; None where there is none."""
+        ...
+
+    def target(self) -> Target:
+        """What kernels may know of it."""
         ...
 
     def memory_free_bytes(self) -> int:

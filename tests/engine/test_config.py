@@ -60,6 +60,12 @@ def test_a_draft_longer_than_the_block_is_refused():
         resolve(config(draft_length=6), V41)
 
 
+def test_triton_kernels_are_refused_on_a_cpu_and_auto_means_the_definitions():
+    with pytest.raises(ConfigError, match="kernels: Triton kernels do not run on a CPU"):
+        resolve(config(kernels="triton"), V41)
+    assert resolve(config(), V41).kernels == "reference"
+
+
 def test_a_context_longer_than_the_model_s_is_refused():
     with pytest.raises(ConfigError, match=r"max_model_len.*at most 1048576"):
         resolve(config(max_model_len=1_048_577), V41)
