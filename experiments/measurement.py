@@ -72,7 +72,10 @@ class Measurement:
 
     def inside(self, time_s: float | None) -> bool:
         """True for an instant in a window, its end included."""
-        return time_s is not None and any(start <= time_s <= end for start, end in self.windows)
+        start, end = self.window_s
+        if time_s is None or not start <= time_s <= end:
+            return False
+        return not self.windows_s or any(low <= time_s <= high for low, high in self.windows_s)
 
     def tokens_inside(self, request: RequestRecord) -> float:
         """Output tokens of one request that came inside the window."""

@@ -1,6 +1,8 @@
 import dataclasses
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from experiments.gate_limits import GateLimits
 from experiments.gate_parts import Evidence
@@ -9,6 +11,7 @@ from experiments.metrics import measure
 from experiments.protocol import PROTOCOLS, Protocol
 from experiments.records import TelemetrySample
 from tests.experiments.records import failed, measurement, request
+from tests.experiments.strategies import any_requests, odd, times, waits
 
 ONE_IS_ENOUGH = Protocol(name="standard", measured_requests=1)
 
@@ -243,3 +246,18 @@ def test_limits_that_older_plans_left_off_are_still_read():
         GateLimits.model_validate({"half_drift": 0.5})
     with pytest.raises(ValueError, match="share"):
         GateLimits.model_validate({"agreement": 2.0})
+
+
+@given(
+    any_requests(instants=times | odd, gaps=waits | odd),
+    any_requests(),
+    st.lists(st.floats(0, 1e9), max_size=4),
+    st.sampled_from([{}, {"rows": 2}, {"expected_hit_rate": 0.5}, {"shared_prefixes": True}]),
+)
+def test_gates_judge_any_records_without_a_crash(requests, warm, rounds, workload):
+    standard = PROTOCOLS["standard"]
+    evidence = {"warm_up": tuple(warm), "warm_up_rounds": tuple(rounds), "workload": workload}
+    found = gates(requests, protocol=standard, evidence=evidence, window_s=(0.0, 60.0))
+    for gate in found.values():
+        assert isinstance(gate.passed, bool), gate.name
+        assert gate.message

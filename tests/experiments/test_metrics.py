@@ -12,6 +12,7 @@ from experiments.metrics import measure, needed_samples
 from experiments.records import Chunk, ChunkKind, TelemetrySample
 from experiments.statistics import with_intervals
 from tests.experiments.records import failed, measurement, rechunked, request
+from tests.experiments.strategies import any_requests, odd, times, waits
 
 
 def values(requests, **fields):
@@ -383,30 +384,6 @@ def test_tokens_spread_over_their_gap_are_cut_by_the_edge_of_the_window():
     )
     assert at_arrival == pytest.approx(1.0)
     assert spread == pytest.approx(1 + 10 / 2)
-
-
-times = st.floats(min_value=0.0, max_value=50.0, allow_nan=False)
-
-
-odd = st.sampled_from([0.0, 5e-324, 1e-300, 1e300, math.inf, -math.inf, math.nan])
-
-
-waits = st.floats(0, 2)
-
-
-@st.composite
-def any_requests(draw, instants=times, gaps=waits):
-    made = []
-    for index in range(draw(st.integers(0, 30))):
-        sent = draw(instants)
-        at, chunks = sent, []
-        for gap, tokens in draw(st.lists(st.tuples(gaps, st.integers(1, 8)), max_size=6)):
-            at += gap
-            chunks.append((at, tokens))
-        reason = draw(st.sampled_from(["length", "stop", "abort", "error", None]))
-        error = "broken" if reason == "error" else None
-        made.append(request(chunks, sent_s=sent, index=index, finish_reason=reason, error=error))
-    return made
 
 
 def assert_honest(found):

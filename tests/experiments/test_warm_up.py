@@ -168,3 +168,19 @@ def test_outputs_are_fingerprinted_and_their_ids_kept_within_the_bound():
     assert all(r.output_token_ids is None for r in record.requests if r.warm_up)
     drawn = records(workloads=[{**WORKLOAD, "temperature": 0.8}])[0]
     assert drawn.outputs == ()
+
+
+def test_results_do_not_depend_on_the_order_of_the_trials():
+    # pegainfer-project/pegainfer 697
+    axes = [{"product": {"batch_size": [1, 2, 4], "prompt_tokens": [4, 8]}}]
+    one, other = (
+        {r.trial_id: r for r in records(axes=axes, order=order, seed=3)}
+        for order in ("as_written", "blocked")
+    )
+    assert list(one) != list(other)
+    assert one.keys() == other.keys()
+    for name, record in one.items():
+        again = other[name]
+        assert [r.prompt_hash for r in record.requests] == [r.prompt_hash for r in again.requests]
+        for metric, value in record.metrics.items():
+            assert value.value == pytest.approx(again.metrics[metric].value), metric
