@@ -1,5 +1,6 @@
 """The observer: one thread beside the load that reads host and devices and stays cheap."""
 
+import dataclasses
 import sys
 import time
 from types import SimpleNamespace
@@ -9,7 +10,10 @@ import pytest
 from experiments.clock import SystemClock, VirtualClock
 from experiments.host_energy import HostEnergy
 from experiments.observe import HostObserver, NoObserver
+from experiments.plan import load_plan
 from experiments.process_tree import ProcessTree
+from experiments.sweep import run
+from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
 from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml, Power
 
 
@@ -133,3 +137,38 @@ def test_a_host_that_does_not_let_us_read_its_counters_tells_nothing(tmp_path):
     host = HostEnergy(tmp_path)
     (tmp_path / "intel-rapl:0" / "energy_uj").unlink()
     assert host.read_j() is None
+
+
+class OnDevices(SimulatedTarget):
+    """A simulated engine that was given two devices."""
+
+    def describe(self, engine):
+        given = {"devices": 2, "device_uuids": ("GPU-0", "GPU-1")}
+        return dataclasses.replace(super().describe(engine), **given)
+
+
+def test_a_trial_keeps_what_its_devices_did(two_devices):
+    plan = load_plan(
+        {
+            "name": "devices",
+            "target": "simulated",
+            "engine": {"model": "simulated"},
+            "axes": [{"product": {"batch_size": [2]}}],
+            "workloads": [
+                {"name": "w", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 8}
+            ],
+            "protocol": {"name": "quick", "measured_s": 0.6, "idle_s": 0.2},
+        }
+    )
+    clock = SystemClock()
+    (record,) = run(plan, lambda: OnDevices(SimulatedProfile(), clock), clock=clock)
+    assert record.idle_power_w == pytest.approx(400.0)
+    metrics = record.metrics
+    assert metrics["device_power_w"].value == pytest.approx(400.0)
+    assert metrics["energy_j"].value == pytest.approx(400 * metrics["duration_s"].value, rel=0.05)
+    assert metrics["energy_agreement"].value == pytest.approx(1.0, abs=0.05)
+    assert metrics["energy_j_token"].value > 0
+    gate = next(gate for gate in record.gates if gate.name == "energy_agreement")
+    assert gate.passed
+    assert {row.device_index for row in record.telemetry} == {None, 0, 1}
+    assert two_devices.sessions == 0
