@@ -167,7 +167,7 @@ class _Client:
         assert self._process is not None, "only a process can die"
         self._process.join(END_S)
         said = f"client process {self.share.index} died (exit code {self._process.exitcode})"
-        phase = shared_phase(phase_of, self.share, span_s[0])
+        phase = shared_phase(phase_of, self.share)
         found: list[RequestRecord] = []
         for _ in range(max(1, self._taken.value)):
             due_s = phase.feed.due_s(0)
