@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from experiments.errors import PlanError, WorkloadError
+from experiments.load_metrics import over_rounds
 from experiments.load_specs import BatchLoad
 from experiments.measurement import Measurement
 from experiments.records import TrialState
@@ -122,6 +124,21 @@ def test_decode_at_a_fixed_batch_fixes_the_lengths():
     assert {(r.prompt_tokens, r.output_tokens) for r in asked(record)} == {(32, 40)}
     assert found["decode_step_s"] == pytest.approx(0.03, rel=1e-3)
     assert found["output_tok_s"] == pytest.approx(4 * 3 / 0.03, rel=1e-3)
+
+
+def test_what_rounds_give_has_an_interval_that_covers_the_truth():
+    stream = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        length = stream.uniform(0.5, 1.5, size=8)
+        found = over_rounds(50.0 * length + stream.normal(0, 3, size=8), length, 8)
+        assert found.low < found.value < found.high
+        covered += found.low <= 50.0 <= found.high
+    assert 0.92 <= covered / 400 <= 0.98
+    assert over_rounds([1.0, 2.0], [1.0, 2.0], 2).low is None
+    assert over_rounds([], [], 0).reason == "no round has a window"
+    steady = over_rounds([2.0, 4.0, 2.0], [1.0, 2.0, 1.0], 3)
+    assert (steady.low, steady.value, steady.high) == (2.0, 2.0, 2.0)
 
 
 def test_the_most_requests_are_whole_rounds():
