@@ -94,7 +94,8 @@ def _document(points: pd.DataFrame) -> list[dict[str, object]]:
     parts = ("", ".low", ".high", ".reason")
     names = [*FACTS, *(f"{name}{part}" for name in COST_METRICS for part in parts)]
     kept = points[["trial_id", *names]].astype(object)
-    return kept.where(kept.notna(), None).to_dict("records")
+    rows = kept.where(kept.notna(), None).itertuples(index=False, name=None)
+    return [dict(zip(kept.columns, row, strict=True)) for row in rows]
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"cost": cost}
