@@ -104,7 +104,7 @@ def host_facts(root: Path = Path("/")) -> Facts:
     return facts
 
 
-DEVICE_FACTS = ("devices", "driver", "cuda_driver", "nvml", "device_topology")
+DEVICE_FACTS: tuple[str, ...] = ("devices", "driver", "cuda_driver", "nvml", "device_topology")
 
 
 def device_facts() -> Facts:
