@@ -94,14 +94,8 @@ def _rounds(m: Measurement) -> dict[str, MetricValue]:
 
 def _prefill(m: Measurement) -> MetricValue:
     """In the window of a round lies every sending of it, and no other."""
-    tokens = [
-        sum(
-            r.prompt_tokens
-            for r in m.succeeded
-            if r.sent_s is not None and start <= r.sent_s <= end
-        )
-        for start, end in m.windows_s
-    ]
+    sent = [(r.sent_s, r.prompt_tokens) for r in m.succeeded if r.sent_s is not None]
+    tokens = [sum(n for at, n in sent if start <= at < end) for start, end in m.windows_s]
     return over_rounds(tokens, [end - start for start, end in m.windows_s], len(m.windows_s))
 
 
