@@ -29,7 +29,7 @@ FAVICON = WORDMARK.split("<text")[0].replace("0 0 198 28", "-2 0 28 28") + "</sv
 GROUPS = {
     "": ("overview", "live", "pareto"),
     "Explore": ("sweep_explorer",),
-    "Explain": ("latency",),
+    "Explain": ("latency", "speculation", "replay_and_cache"),
     "Record": ("run",),
 }
 TITLES = {"run": "Run and trials"}

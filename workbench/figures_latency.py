@@ -103,7 +103,7 @@ def _line(name: str, rows: pd.DataFrame, label: str, colour: str) -> Series:
         low=rows["low"].tolist(),
         high=rows["high"].tolist(),
         hover=hover,
-        marks=False,
+        steps=True,
     )
 
 
@@ -221,6 +221,7 @@ def chunk_sizes(trial: TrialRecord, *, look: Look) -> tuple[go.Figure, pd.DataFr
         go.Bar(
             x=[str(value) for value in values],
             y=shares.tolist(),
+            width=0.5,
             marker={"color": OKABE_ITO[0]},
             hoverinfo="text",
             hovertext=[
