@@ -89,6 +89,8 @@ def test_no_window_at_all_is_an_empty_one_and_gives_no_number():
         load={"kind": "batch", "batch_size": 2},
         protocol=SLOW,
     )
+    assert record.state is TrialState.INVALID
+    assert "rounds could be measured; in each" in record.reason
     assert record.metrics["output_tok_s"].value is None
     assert record.metrics["decode_step_s"].reason == "no round has a window"
     assert values(record)["rounds"] == 0
