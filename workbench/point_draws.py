@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from workbench.stored_run import Run
 
 DRAWS = 1000
+DRAWS_WITHIN = 500  # of the requests of one trial, all metrics of which are resampled
 MOST_RESAMPLED = 200  # points of one repeat whose requests are read for one front
 MOST_DRAWN = 4_000_000  # numbers; many points get fewer draws
 LEAST_DRAWS = 100
@@ -147,7 +148,7 @@ def resampled_trial(record: TrialRecord, *, seed: int) -> dict[str, Values]:
     measurement = Measurement(
         requests=record.requests, window_s=record.window_s, devices=_devices(record)
     )
-    found = resampled(measurement, draws=DRAWS, seed=seed)
+    found = resampled(measurement, draws=DRAWS_WITHIN, seed=seed)
     again = measure(measurement)
     centred: dict[str, Values] = {}
     for name, draws in found.items():
