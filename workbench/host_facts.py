@@ -125,8 +125,8 @@ def device_facts() -> Facts:
 
 def _ascend_facts(no_nvidia: str) -> Facts:
     """The chips of an Ascend host; why there is no device where it is none."""
-    values: dict[str, object] = dict.fromkeys(DEVICE_FACTS)
-    facts = Facts(values, dict.fromkeys(DEVICE_FACTS, no_nvidia))
+    facts = Facts(reasons=dict.fromkeys(DEVICE_FACTS, no_nvidia))
+    facts.values.update(dict.fromkeys(DEVICE_FACTS))
     try:
         chips = ascend_chips()
     except TelemetryError as error:
