@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from experiments.client_metrics import highest
 from experiments.clients import ClientPool
 from experiments.clock import Clock
 from experiments.errors import TargetError
@@ -94,14 +92,9 @@ def calibration_of(result: PhaseResult, processes: int) -> Calibration:
     return Calibration(
         requests=len(ended),
         achieved_request_s=sent / (stop_s - start_s),
-        overhead_p50_s=_quantile(times, 0.5),
-        overhead_p99_s=_quantile(times, 0.99),
-        lag_p99_s=_quantile(lags, 0.99) if scheduled else None,
+        overhead_p50_s=highest(times, 0.5),
+        overhead_p99_s=highest(times, 0.99),
+        lag_p99_s=highest(lags, 0.99) if scheduled else None,
         client_cpu_percent=sum(cpu) / len(cpu) if cpu else None,
         processes=processes,
     )
-
-
-def _quantile(values: Sequence[float], quantile: float) -> float:
-    """The value of a sample, so that a few requests do not get a value between them."""
-    return float(np.quantile(values, quantile, method="higher"))

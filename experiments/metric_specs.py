@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
+from experiments.metric_rows_client import CLIENT
 from experiments.metric_rows_devices import DEVICES
 from experiments.metric_rows_load import LOAD_FORMS
 from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT, TTFO
@@ -137,6 +138,7 @@ METRICS: dict[str, MetricSpec] = {
         *map(_spec, AGREEMENT),
         *map(_spec, DEVICES),
         *map(_spec, LOAD_FORMS),
+        *map(_spec, CLIENT),
     )
 }
 """Every metric by name, in the order in which tables show them."""
