@@ -161,6 +161,10 @@ def test_the_most_requests_are_whole_rounds():
             "4096 tokens in a step on an engine that takes 2048",
         ),
         (
+            {"load": {"kind": "prefill_step", "token_budget": 10**9, "prompt_tokens": 1}},
+            "1000000000 prompts, more than 100000",
+        ),
+        (
             {"load": {"kind": "prefill_step", "token_budget": 9, "prompt_tokens": 10}},
             "token_budget 9 holds no prompt of 10",
         ),
