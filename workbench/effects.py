@@ -7,6 +7,7 @@ arm of one repeat is resampled inside, which says nothing of other runs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -57,13 +58,17 @@ def effect(measured: Measured, *, coverage: float = COVERAGE) -> Effect | None:
 def together(each: Sequence[Measured]) -> Measured:
     """Several points as one: the geometric mean over the points, block by block.
 
-    Points that lack the metric are left out. NOTHING where the rest do not share their repeats.
+    Points that lack the metric are left out, and so are repeats that not all points have.
+    NOTHING where too little is common.
     """
     told = [one for one in each if one.basis is not Basis.NOTHING]
     if not told:
         return _nothing(each[0].reason if each else "no point has a partner")
-    if len({(one.basis, one.blocks, len(one.a), len(one.b)) for one in told}) > 1:
-        return _nothing("the points do not have the same repeats")
+    if len({one.basis for one in told}) > 1:
+        return _nothing("some points have one repeat and some have several")
+    told = _common_blocks(told) if told[0].basis is Basis.PAIRED else told
+    if not told:
+        return _nothing("the points have no two repeats in common")
     first = told[0]
     draws = None
     if first.draws is not None:
@@ -78,6 +83,18 @@ def together(each: Sequence[Measured]) -> Measured:
     )
 
 
+def _common_blocks(told: Sequence[Measured]) -> list[Measured]:
+    """The same with the blocks that all points have; empty for fewer than two."""
+    common = sorted(set.intersection(*(set(one.blocks) for one in told)))
+    if len(common) < 2:
+        return []
+    kept = [[one.blocks.index(block) for block in common] for one in told]
+    return [
+        dataclasses.replace(one, a=one.a[rows], b=one.b[rows], blocks=tuple(common))
+        for one, rows in zip(told, kept, strict=True)
+    ]
+
+
 def _geometric(rows: Sequence[Values]) -> Values:
     length = min(map(len, rows))
     return np.exp(np.mean([np.log(row[:length]) for row in rows], axis=0))
@@ -88,7 +105,7 @@ class Reader:
 
     def __init__(self, a: Arm, b: Arm) -> None:
         self._arms = (a, b)
-        self._numbers = [_repeat_numbers(arm.run) for arm in (a, b)]
+        self._numbers = [repeat_numbers(arm.run) for arm in (a, b)]
         self._paired = _same_prompts(a.run, b.run)
         self._resampled: dict[tuple[int, str], Mapping[str, Values]] = {}
 
@@ -156,7 +173,8 @@ def _nothing(reason: str) -> Measured:
     return Measured(a=empty, b=empty, basis=Basis.NOTHING, blocks=(), reason=reason)
 
 
-def _repeat_numbers(run: Run) -> dict[str, int]:
+def repeat_numbers(run: Run) -> dict[str, int]:
+    """The repeat of every stored trial by its id."""
     trials = run.trials()
     return dict(zip(trials["trial_id"].map(str), trials["repeat"].map(int), strict=True))
 

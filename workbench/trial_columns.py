@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from experiments.pooling import PooledQuantile, pooled_quantiles
+from experiments.records import ChunkKind
 from experiments.request_columns import RequestColumns
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ CHECKED = "e2e_s_mean"  # every request that succeeded has a sample of it
 WANTED = (
     "intended_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error", "warm_up",
 )  # fmt: skip
+KINDS = "chunk_kind"  # absent in older files, null where every chunk is content
 
 
 def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumns | None:
@@ -29,7 +32,7 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=list(WANTED))
+        table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=[*WANTED, KINDS])
     except (OSError, pyarrow.ArrowException):
         return None
     window = document.get("window_s")
@@ -39,6 +42,15 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
         if _agrees(found, document):
             return found
     return None
+
+
+def quantiles_of(
+    trials: Sequence[tuple[Path, Mapping[str, object]]],
+) -> Mapping[str, PooledQuantile] | None:
+    """Quantiles of all requests of trials (folder, trial.json); None where one tells of none."""
+    read = [trial_columns(folder, document) for folder, document in trials]
+    columns = [found for found in read if found is not None]
+    return pooled_quantiles(columns) if len(columns) == len(read) else None
 
 
 def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
@@ -57,8 +69,22 @@ def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
         chunk_count=counts[kept],
         chunk_time_s=_flat(table, "chunk_time_s")[of_chunk].astype(float),
         chunk_tokens=_flat(table, "chunk_tokens")[of_chunk].astype(np.int64),
+        spoken_s=_spoken(table, kept),
         unsuccessful=int((measured & ~succeeded).sum()),
     )
+
+
+def _spoken(table: pyarrow.Table, kept: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """The first chunk of each request that is not reasoning; None where there is no reasoning."""
+    if KINDS not in table.column_names or table[KINDS].null_count == len(table):
+        return None
+    told = zip(table["chunk_time_s"].to_pylist(), table[KINDS].to_pylist(), strict=True)
+    return np.array([_first_spoken(times, kinds) for times, kinds in told], dtype=float)[kept]
+
+
+def _first_spoken(times: list[float], kinds: list[str] | None) -> float:
+    pairs = zip(times, kinds or [ChunkKind.CONTENT] * len(times), strict=True)
+    return next((at for at, kind in pairs if kind != ChunkKind.REASONING), np.nan)
 
 
 def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
