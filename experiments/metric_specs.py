@@ -9,7 +9,7 @@ from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECUL
 from experiments.metric_rows_client import CLIENT
 from experiments.metric_rows_devices import DEVICES
 from experiments.metric_rows_load import LOAD_FORMS
-from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT, TTFO
+from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT
 
 
 class Direction(StrEnum):
@@ -50,6 +50,11 @@ FAMILIES = {
         "TTFT from schedule",
         "requests",
         "first chunk that bears a token - the instant the schedule wanted the request sent",
+    ),
+    "ttfo_s": (
+        "TTFO",
+        "requests",
+        "first chunk whose tokens are not reasoning - sent; a request that only reasoned has none",
     ),
     "tpot_s": (
         "TPOT",
@@ -128,7 +133,6 @@ METRICS: dict[str, MetricSpec] = {
     for spec in (
         *map(_spec, RATES),
         *(spec for prefix in FAMILIES for spec in _latency(prefix)),
-        *map(_spec, TTFO),
         _adjusted("p90"),
         _adjusted("p99"),
         *map(_spec, SPECULATION),

@@ -1,5 +1,6 @@
 """Quantiles over repeats rest on all their requests, and columns hold the samples of requests."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -82,3 +83,10 @@ def test_every_quantile_metric_has_a_rule():
     named = {name for name in METRICS if re.search(r"_p\d+(_adj)?$", name)}
     positions = {name for name in named if name.startswith("acceptance_p")}  # of a draft
     assert named - positions == POOLED_METRICS
+
+
+def test_time_to_the_first_word_skips_reasoning_and_requests_that_only_reasoned():
+    plain = waits(1.0, 2.0, 3.0)
+    assert plain.samples("ttfo_s") == pytest.approx(plain.samples("ttft_s"))
+    thinking = dataclasses.replace(plain, spoken_s=np.array([2.5, np.nan, 4.0]))
+    assert thinking.samples("ttfo_s") == pytest.approx([2.5, 4.0])
