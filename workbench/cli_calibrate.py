@@ -51,7 +51,7 @@ def calibration_cells(found: Calibration) -> tuple[str, ...]:
         _ms(found.overhead_p50_s),
         _ms(found.overhead_p99_s),
         _ms(found.lag_p99_s),
-        "" if found.client_cpu_percent is None else f"{found.client_cpu_percent:.0f} %",
+        "not sampled" if found.client_cpu_percent is None else f"{found.client_cpu_percent:.0f} %",
     )
 
 
