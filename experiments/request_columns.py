@@ -28,6 +28,8 @@ class RequestColumns:
     spoken_s: Array | None = None
     """[requests] the first chunk that is not reasoning, NaN for none; None: no chunk is."""
     unsuccessful: int  # issued requests that failed or were cancelled
+    client_lag_s: Array | None = None
+    """[issued] from the instant at which a request could leave the client; None: no client."""
 
     @property
     def first_s(self) -> Array:

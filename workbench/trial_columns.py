@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -17,8 +18,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHECKED = "e2e_s_mean"  # every request that succeeded has a sample of it
+LAG = "client_lag_s_p50"  # without a sample where there is no client of its own
 WANTED = (
-    "intended_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error", "warm_up",
+    "intended_s", "dispatched_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error",
+    "warm_up",
 )  # fmt: skip
 KINDS = "chunk_kind"  # absent in older files, null where every chunk is content
 
@@ -40,7 +43,8 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
     for earliest_s in (-np.inf, begin):
         found = _columns(table, earliest_s)
         if _agrees(found, document):
-            return found
+            lags = _client_lags(table) if _told(document, LAG).get("n") else None
+            return dataclasses.replace(found, client_lag_s=lags)
     return None
 
 
@@ -74,6 +78,12 @@ def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
     )
 
 
+def _client_lags(table: pyarrow.Table) -> NDArray[np.float64]:
+    """[issued] from leaving the queue to being written, of what was measured."""
+    lags = _numbers(table, "sent_s") - _numbers(table, "dispatched_s")
+    return lags[~_flags(table, "warm_up") & np.isfinite(lags)]
+
+
 def _spoken(table: pyarrow.Table, kept: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     """The first chunk of each request that is not reasoning; None where there is no reasoning."""
     if KINDS not in table.column_names or table[KINDS].null_count == len(table):
@@ -87,10 +97,14 @@ def _first_spoken(times: list[float], kinds: list[str] | None) -> float:
     return next((at for at, kind in pairs if kind != ChunkKind.REASONING), np.nan)
 
 
-def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
+def _told(document: Mapping[str, object], metric: str) -> Mapping[str, object]:
     metrics = cast("Mapping[str, Mapping[str, object]]", document.get("metrics", {}))
-    told = metrics.get(CHECKED)
-    if told is None or told.get("value") is None:
+    return metrics.get(metric, {})
+
+
+def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
+    told = _told(document, CHECKED)
+    if told.get("value") is None:
         return False
     times = found.samples("e2e_s")
     return len(times) == told.get("n") and bool(

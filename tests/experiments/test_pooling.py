@@ -1,6 +1,7 @@
 """Quantiles over repeats rest on all their requests, and columns hold the samples of requests."""
 
 import dataclasses
+import dataclasses
 import re
 
 import numpy as np
@@ -77,6 +78,16 @@ def test_failures_of_any_repeat_are_infinite_in_adjusted_quantiles():
     assert pooled_quantiles(fine)["e2e_s_p90_adj"].metric.value == 2.0
     failing = [columns([], unsuccessful=20), *fine]
     assert "infinite" in pooled_quantiles(failing)["e2e_s_p90_adj"].metric.reason
+
+
+def test_lags_of_a_client_are_pooled_with_those_of_requests_that_failed():
+    alone = pooled_quantiles([waits(1.0, 2.0, 3.0, 4.0)])["client_lag_s_p50"]
+    assert alone.metric.n == 0  # no client of its own
+    told = [
+        dataclasses.replace(waits(1.0), client_lag_s=np.full(300, lag), unsuccessful=299)
+        for lag in (0.001, 0.003)
+    ]
+    assert pooled_quantiles(told)["client_lag_s_p99"].metric.value == 0.003
 
 
 def test_every_quantile_metric_has_a_rule():
