@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 CHECKED = "e2e_s_mean"  # every request that succeeded has a sample of it
 LAG = "client_lag_s_p50"  # without a sample where there is no client of its own
 WANTED = (
-    "intended_s", "dispatched_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error",
-    "warm_up",
+    "intended_s", "dispatched_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason",
+    "error", "warm_up",
 )  # fmt: skip
 KINDS = "chunk_kind"  # absent in older files, null where every chunk is content
 

@@ -1,7 +1,6 @@
 """Quantiles over repeats rest on all their requests, and columns hold the samples of requests."""
 
 import dataclasses
-import dataclasses
 import re
 
 import numpy as np
