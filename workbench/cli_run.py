@@ -25,6 +25,7 @@ from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, 
 from workbench.errors import UsageError
 from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.judged import violations
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.search_result import search_lines
 from workbench.store import Run, Store
@@ -215,7 +216,7 @@ def measure_job(job: Job, *, json: bool) -> int:
         again = command_line("resume", run_id, store=stored.folder.parent)
         say(f"{STOPPED.get(stopped or Stopped.ERROR, 'stopped')}; go on with `{again}`")
     say(f"{stored.summary.state}: {_counts(stored)}")
-    for line in search_lines(stored):
+    for line in (*violations(stored.judged()), *search_lines(stored)):
         say(line)
     if json:
         say_json(_run_document(stored))

@@ -26,6 +26,7 @@ from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
+from workbench.words import counts_words
 
 LAST_PORT = 65_535
 RunArgument = Annotated[
@@ -89,7 +90,7 @@ def show(
     say(f"{run.run_id}: {run.summary.question}")
     show_points(run.points(), wide=wide)
     if json:
-        say_json({"run": _document(run.summary), "trials": run.documents()})
+        say_json({"run": _document(run.summary), "trials": run.judged()})
 
 
 def _trial_of(run: Run, prefix: str) -> str:
@@ -270,8 +271,7 @@ def _axis(option: str, text: str) -> Axis:
 
 
 def _summary_row(summary: RunSummary, room: bool) -> tuple[str, ...]:
-    sound = summary.counts.get("ok", 0)  # type: ignore[call-overload]
-    trials = f"{sound} ok of {summary.planned}"
+    trials = f"{counts_words(summary.counts) or '0'} of {summary.planned}"
     row = (summary.run_id, summary.state, trials, summary.model, summary.question)
     return (*row, summary.accelerator) if room else row
 
