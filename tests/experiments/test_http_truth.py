@@ -144,6 +144,15 @@ def test_a_connection_is_kept_and_used_again():
         target.close()
 
 
+def test_a_long_answer_is_counted_whole_and_an_id_may_be_used_again():
+    with serving(at_once) as server:
+        target = HttpTarget(spec(server.url), clock=SystemClock())
+        for tokens in (1, 20_000):
+            [record] = flown(target, SystemClock(), request(0, tokens=tokens))
+            assert (record.output_tokens, record.error) == (tokens, None)
+        target.close()
+
+
 def test_as_many_requests_are_in_flight_as_are_sent_without_a_cap():
     many = 300
     with serving(lambda ask: Answer(acts=acts(ask.api, [Say(1.5, 1)]))) as server:
