@@ -11,9 +11,8 @@ import time
 
 import pytest
 import yaml
-from typer.testing import CliRunner
 
-from workbench.cli import app
+from tests.fakes.command import last_json, workbench
 from workbench.progress import read_progress
 from workbench.store import Store
 
@@ -26,17 +25,6 @@ PLAN = {
     "workloads": [{"name": "short", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 4}],
 }
 SLOW = {"name": "quick", "measured_s": 0.6, "warm_up_per_slot": 0}
-
-
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def workbench(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
 def started(*arguments):
@@ -54,10 +42,6 @@ def written(folder, **changes):
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({**PLAN, **changes}))
     return path
-
-
-def last_json(result):
-    return json.loads(result.stdout.rstrip().splitlines()[-1])
 
 
 def until(holds, seconds=60.0):
@@ -262,6 +246,18 @@ def test_two_runners_share_one_store_and_a_reader_meets_no_lock(here):
     runs = Store("results").runs()
     assert [run.state for run in runs] == ["complete", "complete"]
     assert Store("results").reindex() == 8
+
+
+@pytest.mark.parametrize("name", ["with space", "größe 吞吐量", "-dash", "a.b/c", "run=1,x;y"])
+def test_a_sweep_goes_into_a_folder_of_any_name(here, name):
+    # ai-dynamo/aiperf P860: a prefix option made all runs of a sweep fail
+    folder = here / name
+    folder.mkdir(parents=True)
+    path = written(folder)
+    told = workbench("run", path, "--store", folder / "results", "--json")
+    assert told.exit_code == 0, told.output
+    assert last_json(told)["counts"]["ok"] == 4
+    assert workbench("status", "--store", folder / "results").exit_code == 0
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small tmpfs needs root")
