@@ -20,7 +20,7 @@ def over_http(m: Measurement) -> bool:
 
 
 def client_lags_s(m: Measurement) -> list[float]:
-    """How late each request was written, against its schedule or the slot that fell free."""
+    """How late each request was sent, against its schedule or the slot that fell free."""
     return [
         request.sent_s - request.dispatched_s
         for request in m.issued

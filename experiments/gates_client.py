@@ -32,7 +32,7 @@ def client_processes(evidence: Evidence) -> Gate | None:
 
 
 def client_lag(evidence: Evidence) -> Gate | None:
-    """How late requests were written against the instant at which they could leave the client.
+    """How late requests were sent against the instant at which they could leave the client.
 
     That is their schedule; where the load holds them back, the slot that fell free.
     """

@@ -11,8 +11,8 @@ CLIENT: Rows = (
         "s",
         "min",
         "p50 of requests",
-        "last byte of a request written - the instant at which it could leave the client; missing "
-        f"where the engine runs in this process; {PERCENTILE_RULE}",
+        "writing of a request's body began - the instant at which it could leave the client; "
+        f"missing where the engine runs in this process; {PERCENTILE_RULE}",
     ),
     (
         "client_lag_s_p99",
