@@ -7,8 +7,27 @@ a hostile string stays text. plotly is needed here and nowhere else in the workb
 from __future__ import annotations
 
 from experiments.metric_specs import FAMILIES as LATENCY_FAMILIES
+from workbench.figures_compare import (
+    ARM,
+    arms_front,
+    beats_figure,
+    change_words,
+    changes_figure,
+    changes_finding,
+)
 from workbench.figures_effects import main_effects
-from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
+from workbench.figures_energy import COSTS, ENERGY, metric_rows, power_over_time, why_none
+from workbench.figures_environment import WITHOUT_A_GROUP, facts_beside
+from workbench.figures_facts import (
+    Best,
+    best,
+    by_axes,
+    cell_words,
+    conduct_table,
+    configuration_table,
+    metric_table,
+    point_plan,
+)
 from workbench.figures_latency import chunk_sizes, distributions, ladder, tokens_over_time
 from workbench.figures_live import device_rows, seconds_figure, seconds_table
 from workbench.figures_loads import apart, best_by_load
@@ -36,9 +55,11 @@ from workbench.figures_text import (
     plural,
     repeats_words,
     short,
+    span_words,
     value_text,
 )
 from workbench.figures_theme import Look
+from workbench.figures_trends import Told, cells_of, commit_of, trend, trend_figure
 from workbench.figures_verified import TALLY, verified_tokens
 from workbench.words import duration_words
 
@@ -70,6 +91,25 @@ __all__ = [
     "replay_summary",
     "waits",
     "CROWDED_FROM",
+    "WITHOUT_A_GROUP",
+    "facts_beside",
+    "ARM",
+    "arms_front",
+    "beats_figure",
+    "change_words",
+    "changes_figure",
+    "changes_finding",
+    "COSTS",
+    "ENERGY",
+    "metric_rows",
+    "power_over_time",
+    "why_none",
+    "Told",
+    "cells_of",
+    "commit_of",
+    "trend",
+    "trend_figure",
+    "span_words",
     "Cells",
     "cells",
     "levels",
@@ -82,9 +122,12 @@ __all__ = [
     "finding",
     "Best",
     "best",
+    "by_axes",
     "cell_words",
+    "conduct_table",
     "configuration_table",
     "metric_table",
+    "point_plan",
     "MISSING",
     "axis_phrase",
     "axis_words",

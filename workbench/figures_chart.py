@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_text import in_order, safe, short
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 

@@ -9,8 +9,8 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from experiments.metric_rows import MAX_DRAFT_POSITIONS
-from experiments.metric_specs import METRICS
 from experiments.proportions import share_between
+from workbench.catalogue import METRICS
 from workbench.figures_chart import (
     Series,
     add_dots,

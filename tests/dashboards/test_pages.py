@@ -15,7 +15,7 @@ from tests.fakes import records
 from workbench.figures import metric_table
 from workbench.provenance import manifest
 
-UNLABELLED = ()  # pages that show no number of a run
+UNLABELLED = ("environment",)  # pages that show no number of a run
 KINDS = ("empty", "untouched", "demo", "failed", "hostile", "unicode")
 
 
@@ -285,7 +285,11 @@ def test_ten_thousand_trials_open_on_every_page(big_store):
         "pareto": "valid points of 10,000, the first 200 shown",
         "run": "The first 200 of 10,000 trials.",
     }
-    hollow = {"latency", "replay_and_cache"}  # they read trials, and these have no files
+    hollow = {
+        "latency",
+        "replay_and_cache",
+        "energy_and_cost",
+    }  # they read trials, and these have no files
     for page, app in walk(big_store, skipped=hollow):
         assert not app.exception, page
         assert not app.error, page
