@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import EXIT_GATE, JsonOption, StoreOption
+from workbench.cli_options import EXIT_GATE, JsonOption, StoreOption, axis_of
 from workbench.cli_output import say_json
 from workbench.errors import UsageError
 from workbench.invocation import DEFAULT_STORE
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -61,6 +62,42 @@ def compare(
         raise typer.Exit(EXIT_GATE)
 
 
+def confirm(  # noqa: PLR0913 - its options
+    run_id: Annotated[str, typer.Argument(help="The run whose front is measured again.")],
+    points: Annotated[int | None, typer.Option(help="At most this many, surest first.")] = None,
+    repeats: Annotated[int, typer.Option(help="Fresh repeats of each.")] = 3,
+    x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
+    y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
+    dry_run: Annotated[bool, typer.Option(help="Print what would be measured and stop.")] = False,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Measure the points of a front again with fresh prompts: what is left of its maxima."""
+    from workbench.cli_plan import show_outlook
+    from workbench.cli_run import measure_job
+    from workbench.compare_tables import show_confirmation
+    from workbench.confirm import chosen_points, confirmation, confirming_plan, fresh_seed
+    from workbench.runs import begin, outlook
+
+    chosen, axes = Store(store), (axis_of("--x", x), axis_of("--y", y))
+    if points is not None and points < 1:
+        raise UsageError(f"{points} is no number of points.", where="--points")
+    parent = chosen.run(run_id)
+    names = chosen_points(parent, axes, points)
+    plan = confirming_plan(parent, names, repeats, seed=fresh_seed(parent, chosen))
+    found = outlook(plan, chosen)
+    if dry_run:
+        show_outlook(found, budget_s=None, json=json)
+        return
+    job = begin(found, chosen, parent=parent.run_id)
+    code = measure_job(job, json=False)
+    confirmed = confirmation(job.writer.run.refresh(), parent, axes)
+    show_confirmation(confirmed)
+    if json:
+        say_json({**dataclasses.asdict(confirmed), "points": confirmed.points.to_dict("records")})
+    raise typer.Exit(code)
+
+
 def share_of(text: str, option: str) -> float:
     """`3%` or `0.03` as 0.03; UsageError for anything else."""
     number, percent = text.strip().removesuffix("%"), text.strip().endswith("%")
@@ -93,4 +130,4 @@ def _gate_document(judged: Gated) -> dict[str, object]:
     return {**dataclasses.asdict(judged), "failed": judged.failed}
 
 
-COMMANDS: dict[str, Callable[..., None]] = {"compare": compare}
+COMMANDS: dict[str, Callable[..., None]] = {"compare": compare, "confirm": confirm}

@@ -8,13 +8,14 @@ from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, show_table
 from workbench.compare_words import ONE_REPEAT, change_words
 from workbench.effects import Basis
-from workbench.figures_text import MISSING, number
+from workbench.figures_text import MISSING, interval, number
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.compare import Comparison
     from workbench.compare_gate import Gated
+    from workbench.confirm import Confirmation
 
 STYLES = {"block": "red", "warn": "yellow", "note": None}
 
@@ -76,3 +77,28 @@ def _show(title: str, table: pd.DataFrame, by: str = "label") -> None:
         for _, row in table.iterrows()
     ]  # fmt: skip
     show_table(title, headers, rows)
+
+
+def show_confirmation(found: Confirmation) -> None:
+    """What is left of each point and of all of them."""
+    table = found.points
+    metrics = [one.metric for one in found.shrinkage]
+    headers = ("point", *(f"{METRICS[name].heading}" for name in metrics), "on front")
+    rows = [
+        (
+            str(row["point"]),
+            *(_confirmed(row, name) for name in metrics),
+            "still" if row["on_front"] else "no more",
+        )
+        for _, row in table.iterrows()
+    ]
+    show_table(f"claimed by {found.parent}, then measured again", headers, rows)
+    for one in found.shrinkage:
+        say(one.sentence)
+
+
+def _confirmed(row: pd.Series, metric: str) -> str:
+    """`120, then 117 (112 to 122)`."""
+    spread = interval(row[f"{metric}.low"], row[f"{metric}.high"])
+    again = number(row[f"{metric}.confirmed"])
+    return f"{number(row[metric])}, then {again}{f' ({spread})' if spread else ''}"

@@ -20,7 +20,7 @@ from experiments.identity import generator, seed_of
 from experiments.measurement import Measurement
 from experiments.metrics import measure
 from experiments.records import TrialRecord
-from experiments.resampling import COVERAGE, draws_over_repeats, t_quantile
+from experiments.resampling import COVERAGE, bounded_exp, draws_over_repeats, t_quantile
 from experiments.statistics import resampled
 from workbench.pareto import Values
 from workbench.repeats import REPEATS, TRIAL_IDS, values_by_repeat
@@ -108,7 +108,7 @@ def _from_intervals(
         if not np.isfinite([low, high]).all():
             known = False
         elif low > 0:
-            drawn[:, k] *= np.exp(shape[:, k] * np.log(high / low) / (2 * edge))
+            drawn[:, k] *= bounded_exp(shape[:, k] * np.log(high / low) / (2 * edge))
         else:
             drawn[:, k] += shape[:, k] * (high - low) / (2 * edge)
     return drawn, known
