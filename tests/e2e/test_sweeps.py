@@ -167,7 +167,7 @@ def test_a_search_tells_its_answer_and_status_tells_it_again(here):
     assert "maximise output_tok_s over batch_size 1 to 16 where itl_s_mean <= 0.006" in plan.stdout
     told = workbench("run", path, "--json")
     assert told.exit_code == 0, told.output
-    assert "best of " in told.stdout
+    assert "each measured once: " in told.stdout
     assert last_json(told)["state"] == "complete"
     assert "best of " in workbench("status").stdout
     assert workbench("resume", last_json(told)["run_id"]).exit_code == 0

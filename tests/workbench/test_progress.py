@@ -92,6 +92,7 @@ def test_orders_go_only_to_a_run_that_is_being_measured(tmp_path):
             with pytest.raises(UsageError, match="no trial id"):
                 order_skip(run.folder, hostile)
         assert take_orders(run.folder) == (True, ["0123456789abcdef", "fedcba"])
+        (run.folder / ORDERS / "folder").mkdir()
         assert take_orders(run.folder) == (False, [])
 
 
