@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from multiprocessing.connection import wait
 from typing import TYPE_CHECKING, TypeVar
 
 from experiments.arrival import Share
@@ -69,6 +73,7 @@ def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
     there was.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     client = _Client(connect, taken)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
@@ -76,6 +81,14 @@ def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
             pipe.send(answer)
             if answer == READY:
                 pipe.send(_tried(client.run, pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    """A parent that was killed closes no pipe that a busy client would notice."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
 
 
 def _tried(step: Callable[[T], object], argument: T) -> object:
