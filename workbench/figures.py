@@ -34,7 +34,7 @@ from workbench.figures_loads import apart, best_by_load
 from workbench.figures_marks import CROWDED_FROM, axis_title, finding
 from workbench.figures_parallel import parallel_coordinates
 from workbench.figures_pareto import pareto, target_marks
-from workbench.figures_ratios import levels, matched_ratios, varied
+from workbench.figures_ratios import levels, matched_ratios, neighbour, varied
 from workbench.figures_replay import costs_and_savings, prefill_figure, replay_summary, waits
 from workbench.figures_requests import requests_timeline
 from workbench.figures_speculation import (
@@ -114,6 +114,7 @@ __all__ = [
     "cells",
     "levels",
     "matched_ratios",
+    "neighbour",
     "varied",
     "apart",
     "best_by_load",
