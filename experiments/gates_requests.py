@@ -31,17 +31,24 @@ def error_rate(evidence: Evidence) -> Gate | None:
 
 
 def enough_requests(evidence: Evidence) -> Gate:
-    """As many requests with latencies as the protocol wants a point to rest on."""
+    """As many requests with latencies as the protocol wants a point to rest on.
+
+    Of a workload that is asked whole: every request of it.
+    """
     completed = len(evidence.measurement.succeeded)
     needed = evidence.protocol.needed_requests(evidence.batch_size)
+    remedy = "; raise protocol.limit_s, measured_s or max_requests"
+    asked = evidence.workload.get(ASKED)
+    if isinstance(asked, int):
+        completed, needed = len(evidence.measurement.completed), asked
+        remedy = "; an eval is whole or nothing: raise the workload's limit_s"
     few = completed < needed
-    remedy = "; raise protocol.limit_s, measured_s or max_requests" if few else ""
     return verdict(
         "enough_requests",
         passed=not few,
         value=float(completed),
         limit=float(needed),
-        message=f"{completed} requests completed, {needed} needed{remedy}",
+        message=f"{completed} requests completed, {needed} needed{remedy if few else ''}",
     )
 
 
@@ -156,6 +163,9 @@ def _meant_hits(evidence: Evidence) -> float | None:
         return float(told)
     return None if evidence.workload.get("shared_prefixes") else 0.0
 
+
+ASKED = "asked_requests"
+"""The workload's fact that holds how many requests make it up."""
 
 MEANT_HITS = "expected_hit_rate"
 """The workload's fact that holds the share an ideal prefix cache would hit."""
