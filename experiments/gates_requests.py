@@ -74,6 +74,9 @@ def prompt_length(evidence: Evidence) -> Gate | None:
     told = [r for r in evidence.measurement.succeeded if r.server_prompt_tokens is not None]
     if limit is None or not told:
         return None
+    if evidence.workload.get("renders_chat"):
+        laid = "the server lays what it is sent into its own chat form, and counts that too"
+        return not_judged("prompt_length", None, limit, laid)
     unlike = [r for r in told if r.server_prompt_tokens != r.prompt_tokens]
     sums = sum((r.server_prompt_tokens or 0) - r.prompt_tokens for r in unlike)
     return verdict(

@@ -61,7 +61,11 @@ def prompt_form(encode: Encode, *, renders_chat: bool) -> PromptForm:
     """The form that the target and its tokenizer leave."""
     if renders_chat:
         return PromptForm.SERVER
-    return PromptForm.CHAT if has_chat_tokens(encode) else PromptForm.PLAIN
+    try:
+        knows_chat = has_chat_tokens(encode)
+    except WorkloadError:  # a server that is sent text, through which special tokens do not come
+        return PromptForm.PLAIN
+    return PromptForm.CHAT if knows_chat else PromptForm.PLAIN
 
 
 def asked(question: Question) -> str:

@@ -65,6 +65,7 @@ class EvalWorkload(Workload):
             "rows": self.rows,
             "asked_requests": self.whole.requests,
             "prompt_form": str(self.form),
+            "renders_chat": self.form is PromptForm.SERVER,
             "judge_model": None if judge is None else judge.model,
             "shared_prefixes": True,
         }
@@ -130,7 +131,7 @@ def prepare_eval(
             remedy="Take `thinking` out; ask a server for it by http.body.",
         )
     prompter = Prompter(form=form, encode=encode, thinking=spec.thinking)
-    end = encode(THINK_END)
+    end = encode(THINK_END) if form is PromptForm.CHAT else []
     workload = EvalWorkload(
         spec=spec,
         facts=facts,
