@@ -203,7 +203,7 @@ def test_every_engine_field_is_an_axis_by_name():
 
 def test_the_published_plans_can_be_read():
     plans = sorted(PLANS.glob("*.yaml"))
-    assert [path.name for path in plans] == ["demo.yaml"]
+    assert "demo" in {path.stem for path in plans}
     for path in plans:
         assert load_plan(path).name == path.stem
 
@@ -214,7 +214,6 @@ def test_the_published_plans_can_be_read():
         ({"axes": [{"product": {"batchsize": [1]}}]}, "axes: batchsize.*Did you mean batch_size"),
         ({"axes": [{"product": {"draft_len": [1]}}]}, "It is called draft_length here"),
         ({"axes": [{"product": {"dp": [1]}}]}, "It is called data_parallel_size here"),
-        ({"axes": [{"product": {"kernels": ["a"]}}]}, "axes: kernels.*choice of kernels yet"),
         ({"axes": [{"product": {"determinism": [True]}}]}, "batch-invariant kernels yet"),
         ({"axes": [{"product": {"cache": ["on"]}}]}, "the prefix cache yet"),
         ({"axes": [{"product": {"tp": [1, 2]}}]}, "axes: tp.*tensor parallelism yet"),
