@@ -84,12 +84,15 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         tally=measured.tally,
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
+    sent_s = whole.window_length_s
     whole = in_rounds(whole, planned.load)
     measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
     measurement = replace(measurement, due_requests=_due(phase_of(WHOLE), measurement))
     evals = _judged(planned, target, measured.requests)
     record = _record(planned, bench, measurement, warmed, started_utc, evals)
-    return replace(record, duration_s=runner.now_s())
+    ended_early = planned.workload.whole is None and sent_s < plan.protocol.measured_s
+    said = dict.fromkeys((INDICATIVE, *record.labels)) if ended_early else record.labels
+    return replace(record, duration_s=runner.now_s(), labels=tuple(said))
 
 
 def _judged(
