@@ -43,6 +43,13 @@ def whole_number(name: str, value: object, *, least: int) -> int:
     return value
 
 
+def truth(name: str, value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{value!r} is neither.", where=name, remedy="Use true or false.")
+    return value
+
+
 def share(name: str, value: object) -> float:
     """A number above 0, at most 1."""
     if isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value <= 1:

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
 from engine import checks
-from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
+from engine.choices import AcceleratorKind, AdmissionMode, CacheFormat, Precision, ReplayMode
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
 
@@ -97,6 +97,31 @@ class EngineConfig:
     )
     max_num_batched_tokens: int = field(
         default=2048, metadata=_says("Most tokens run in one step.", least=1)
+    )
+    prefill_chunk_tokens: int | None = field(
+        default=None,
+        metadata=_says(
+            "Prompt tokens of one sequence in one step; None is max_num_batched_tokens less "
+            "max_num_seqs, at least half of it.",
+            least=1,
+        ),
+    )
+    admission: AdmissionMode = field(
+        default=AdmissionMode.PREDICTED,
+        metadata=_says(
+            "Start a request when it is predicted to fit until its end, or (greedy) when its "
+            "next step fits."
+        ),
+    )
+    overlap: bool = field(
+        default=True,
+        metadata=_says("Plan and settle on the host while the device runs; false is in line."),
+    )
+    swap_tokens: int = field(
+        default=0,
+        metadata=_says(
+            "Tokens of host memory for caches of preempted sequences; 0 recomputes them.", least=0
+        ),
     )
     block_tokens: int = field(default=64, metadata=_says("Tokens in one cache block.", least=1))
     cache_tokens: int | None = field(
@@ -222,6 +247,7 @@ class ResolvedConfig:
     """Rows that window rings hold beyond the window: what a roll back may uncover."""
     max_model_len: int
     memory_fraction: float
+    prefill_chunk_tokens: int
 
 
 def resolve(
@@ -233,7 +259,8 @@ def resolve(
 
     ConfigError: drafts longer than the model's block; keep tokens below
     `window + max(max_backtrack_tokens, draft_length + 1)` (DeepInfer's rule: rows that a
-    rejected draft uncovers must have been replayed); a context longer than the model's.
+    rejected draft uncovers must have been replayed); a context longer than the model's; a chunk
+    of a prompt that no step has room for.
     """
     kind = accelerator if config.accelerator is AcceleratorKind.AUTO else config.accelerator
     on_cpu = kind is AcceleratorKind.CPU
@@ -255,7 +282,21 @@ def resolve(
         ring_slack=slack,
         max_model_len=_context(config, facts),
         memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
+        prefill_chunk_tokens=_chunk_tokens(config),
     )
+
+
+def _chunk_tokens(config: EngineConfig) -> int:
+    most = config.max_num_batched_tokens
+    if config.prefill_chunk_tokens is None:
+        return max(1, most - config.max_num_seqs, most // 2)
+    if config.prefill_chunk_tokens > most:
+        raise ConfigError(
+            f"{config.prefill_chunk_tokens} is more than a step runs.",
+            where="prefill_chunk_tokens",
+            remedy=f"Use at most max_num_batched_tokens ({most}).",
+        )
+    return config.prefill_chunk_tokens
 
 
 def _draft_length(config: EngineConfig, facts: ModelLimits) -> int:
@@ -297,6 +338,7 @@ def _context(config: EngineConfig, facts: ModelLimits) -> int:
 
 
 _CHOICES: dict[str, type[StrEnum]] = {
+    "admission": AdmissionMode,
     "dtype": Precision,
     "cache_format": CacheFormat,
     "accelerator": AcceleratorKind,
@@ -306,6 +348,7 @@ _OPTIONAL = frozenset(
     {
         "draft_length",
         "replay_keep_tokens",
+        "prefill_chunk_tokens",
         "cache_tokens",
         "memory_fraction",
         "max_model_len",
@@ -328,4 +371,6 @@ def _checked(name: str, value: object, least: int | None) -> object:
         return None
     if name == "memory_fraction":
         return checks.share(name, value)
+    if name == "overlap":
+        return checks.truth(name, value)
     return checks.whole_number(name, value, least=least or 0)

@@ -93,7 +93,7 @@ def test_compact_runs_only_the_kept_rows_of_a_prompt_and_says_what_mask_says():
 
 
 def test_kept_rows_are_those_of_the_original_prompt_after_a_preemption():
-    target = engine(cache_tokens=32, max_num_seqs=2)
+    target = engine(cache_tokens=32, max_num_seqs=2, admission="greedy")
     prompts = {"a": [n % 20 + 2 for n in range(14)], "b": [n % 7 + 3 for n in range(12)]}
     for name, prompt in prompts.items():
         target.add_request(ask(name, prompt, max_tokens=16))

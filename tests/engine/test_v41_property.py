@@ -88,7 +88,9 @@ def test_preemption_in_a_full_cache_changes_no_token():
     greedy = SamplingParams(temperature=0.0, max_tokens=28, ignore_eos=True)
     seeded = SamplingParams(temperature=0.9, max_tokens=28, ignore_eos=True, seq_seed=5)
     asked = [(tuple(range(3 + i, 33)), params) for i in range(2) for params in (greedy, seeded)]
-    config = EngineConfig(**EXACT, cache_tokens=96, block_tokens=4, replay_keep_tokens=12)
+    config = EngineConfig(
+        **EXACT, cache_tokens=96, block_tokens=4, replay_keep_tokens=12, admission="greedy"
+    )
     engine = Engine(config, source=source)
     found = texts(engine, asked)
     assert engine.stats().preemptions > 0
