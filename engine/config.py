@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from engine import checks
 from engine.choices import AcceleratorKind, AdmissionMode, CacheFormat, Precision, ReplayMode
+from engine.config_rules import CHOICES, checked, says
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
 
@@ -19,36 +20,12 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import Field
 
+    from engine.config_rules import ModelLimits
+
 ConfigValue = str | int | float | None
 
 
-class ModelLimits(Protocol):
-    """The facts of a model that configuration and requests are held against.
-
-    `engine.models.protocol.ModelFacts` has them; this file may not import it.
-    """
-
-    @property
-    def vocab_size(self) -> int: ...  # noqa: D102
-    @property
-    def max_positions(self) -> int: ...  # noqa: D102
-    @property
-    def eos_token_id(self) -> int: ...  # noqa: D102
-    @property
-    def window(self) -> int: ...  # noqa: D102
-    @property
-    def draft_block(self) -> int: ...  # noqa: D102
-    @property
-    def can_truncate(self) -> bool: ...  # noqa: D102
-
-
 _DEFAULT_KEEP_BEYOND_WINDOW = 12  # 140 rows at the window of 128 of V4.1
-
-
-def _says(
-    sentence: str, *, least: int | None = None, most: int | None = None
-) -> dict[str, str | int | None]:
-    return {"sentence": sentence, "least": least, "most": most}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,49 +35,49 @@ class EngineConfig:
     `describe_fields` lists the fields with a sentence each. Enumerations accept their string.
     """
 
-    model: str = field(metadata=_says("Checkpoint directory, or the name of a shipped one."))
+    model: str = field(metadata=says("Checkpoint directory, or the name of a shipped one."))
     dtype: Precision = field(
         default=Precision.AUTO,
-        metadata=_says("Arithmetic: auto is float32 on a CPU, bfloat16 on an accelerator."),
+        metadata=says("Arithmetic: auto is float32 on a CPU, bfloat16 on an accelerator."),
     )
     cache_format: CacheFormat = field(
         default=CacheFormat.AUTO,
-        metadata=_says("Cache rows: auto is plain on a CPU, released on an accelerator."),
+        metadata=says("Cache rows: auto is plain on a CPU, released on an accelerator."),
     )
     accelerator: AcceleratorKind = field(
         default=AcceleratorKind.AUTO,
-        metadata=_says("Device kind: auto is cuda where there is one, else cpu."),
+        metadata=says("Device kind: auto is cuda where there is one, else cpu."),
     )
     draft_length: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "Tokens drafted a step, 0 for none; None is the model's draft block.", least=0
         ),
     )
     replay_mode: ReplayMode = field(
         default=ReplayMode.COMPACT,
-        metadata=_says("Decoder truncation of prompts: off, mask (the oracle) or compact."),
+        metadata=says("Decoder truncation of prompts: off, mask (the oracle) or compact."),
     )
     replay_keep_tokens: int | None = field(
         default=None,
-        metadata=_says("Prompt rows that run the decoder half; None is the window + 12.", least=1),
+        metadata=says("Prompt rows that run the decoder half; None is the window + 12.", least=1),
     )
     max_backtrack_tokens: int = field(
-        default=0, metadata=_says("Tokens that a caller may roll back.", least=0)
+        default=0, metadata=says("Tokens that a caller may roll back.", least=0)
     )
     data_parallel_size: int = field(
         default=1,
-        metadata=_says("Replicas, each a process with its own model.", least=1, most=1024),
+        metadata=says("Replicas, each a process with its own model.", least=1, most=1024),
     )
     max_num_seqs: int = field(
-        default=256, metadata=_says("Most sequences running at once in a replica.", least=1)
+        default=256, metadata=says("Most sequences running at once in a replica.", least=1)
     )
     max_num_batched_tokens: int = field(
-        default=2048, metadata=_says("Most tokens run in one step.", least=1)
+        default=2048, metadata=says("Most tokens run in one step.", least=1)
     )
     prefill_chunk_tokens: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "Prompt tokens of one sequence in one step; None is max_num_batched_tokens less "
             "max_num_seqs, at least half of it.",
             least=1,
@@ -108,44 +85,42 @@ class EngineConfig:
     )
     admission: AdmissionMode = field(
         default=AdmissionMode.PREDICTED,
-        metadata=_says(
+        metadata=says(
             "Start a request when it is predicted to fit until its end, or (greedy) when its "
             "next step fits."
         ),
     )
     overlap: bool = field(
         default=True,
-        metadata=_says("Plan and settle on the host while the device runs; false is in line."),
+        metadata=says("Plan and settle on the host while the device runs; false is in line."),
     )
     swap_tokens: int = field(
         default=0,
-        metadata=_says(
+        metadata=says(
             "Tokens of host memory for caches of preempted sequences; 0 recomputes them.", least=0
         ),
     )
-    block_tokens: int = field(default=64, metadata=_says("Tokens in one cache block.", least=1))
+    block_tokens: int = field(default=64, metadata=says("Tokens in one cache block.", least=1))
     cache_tokens: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "Tokens the paged cache holds; None is sized from demand and memory.", least=1
         ),
     )
     memory_fraction: float | None = field(
         default=None,
-        metadata=_says(
-            "Share of free memory for caches; None is 0.25 on a CPU, 0.9 else.", least=0
-        ),
+        metadata=says("Share of free memory for caches; None is 0.25 on a CPU, 0.9 else.", least=0),
     )
     max_model_len: int | None = field(
         default=None,
-        metadata=_says("Longest sequence, prompt and output; None is the model's.", least=2),
+        metadata=says("Longest sequence, prompt and output; None is the model's.", least=2),
     )
     seed: int = field(
-        default=0, metadata=_says("Root of the seeds drawn for requests that bring none.", least=0)
+        default=0, metadata=says("Root of the seeds drawn for requests that bring none.", least=0)
     )
     num_threads: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "CPU threads of all replicas together; None is one a replica for a narrow model "
             "(hidden size below 1,024), else torch's own number.",
             least=1,
@@ -155,10 +130,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            checked = _checked(f.name, value, f.metadata.get("least"))
-            _refuse_above(f.name, checked, f.metadata.get("most"))
-            object.__setattr__(self, f.name, checked)
+            object.__setattr__(self, f.name, checked(f, getattr(self, f.name)))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, ConfigValue]) -> EngineConfig:
@@ -221,7 +193,7 @@ def describe_fields() -> tuple[FieldDescription, ...]:
 def _describe(f: Field) -> FieldDescription:  # type: ignore[type-arg]
     required = f.default is MISSING
     default = None if required else f.default
-    kind = _CHOICES.get(f.name)
+    kind = CHOICES.get(f.name)
     return FieldDescription(
         name=f.name,
         type="str" if kind else str(f.type),
@@ -335,42 +307,3 @@ def _context(config: EngineConfig, facts: ModelLimits) -> int:
             remedy=f"Use at most {facts.max_positions}.",
         )
     return config.max_model_len
-
-
-_CHOICES: dict[str, type[StrEnum]] = {
-    "admission": AdmissionMode,
-    "dtype": Precision,
-    "cache_format": CacheFormat,
-    "accelerator": AcceleratorKind,
-    "replay_mode": ReplayMode,
-}
-_OPTIONAL = frozenset(
-    {
-        "draft_length",
-        "replay_keep_tokens",
-        "prefill_chunk_tokens",
-        "cache_tokens",
-        "memory_fraction",
-        "max_model_len",
-        "num_threads",
-    }
-)
-
-
-def _refuse_above(name: str, value: object, most: int | None) -> None:
-    if most is not None and isinstance(value, int) and value > most:
-        raise ConfigError(f"{value} is too large.", where=name, remedy=f"Use at most {most}.")
-
-
-def _checked(name: str, value: object, least: int | None) -> object:
-    if name == "model":
-        return checks.text(name, value)
-    if name in _CHOICES:
-        return checks.choice(name, value, _CHOICES[name])
-    if value is None and name in _OPTIONAL:
-        return None
-    if name == "memory_fraction":
-        return checks.share(name, value)
-    if name == "overlap":
-        return checks.truth(name, value)
-    return checks.whole_number(name, value, least=least or 0)

@@ -16,18 +16,14 @@ from typing import TYPE_CHECKING, Protocol
 
 from engine.accelerator.find import find_accelerator
 from engine.admission import Admission, ServingLimits
-from engine.cache.sizing import count_blocks
-from engine.cache.storage import CacheStorage
+from engine.assembly import allocate_caches, new_sequence, scheduler_limits
 from engine.checkpoint_directory import resolve_model_dir
-from engine.choices import ReplayMode
 from engine.config import EngineConfig, resolve
 from engine.errors import EngineError
-from engine.model_runner import DeviceCaches, ModelRunner
-from engine.models.registry import CheckpointSource, torch_dtype
+from engine.model_runner import ModelRunner
+from engine.models.registry import CheckpointSource
 from engine.scheduler import Scheduler
-from engine.sequence import Sequence
 from engine.stats import EngineStats
-from engine.step import SchedulerLimits
 from engine.stop_strings import StopStrings
 from engine.tokenizer import Tokenizer
 
@@ -35,14 +31,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.accelerator.interface import Accelerator
-    from engine.config import ResolvedConfig
     from engine.model_runner import LaunchedStep
-    from engine.models.protocol import Model
     from engine.models.registry import ModelSource
     from engine.request import Request, RequestId, RequestOutput
     from engine.step import ScheduledBatch
 
 _NS = 1e-9
+_DEVICE_FAILURES = (RuntimeError, MemoryError, EngineError)  # as torch reports them
 _PATIENCE_S = 0.01  # of a step that has nothing to run but requests that are being prepared
 
 _log = logging.getLogger(__name__)
@@ -110,13 +105,12 @@ class Engine:
         self.resolved = resolve(config, facts, accelerator.kind)
         model = source.load(self.resolved, accelerator.device)
         assert model.facts == facts, "the model differs from what its configuration promised"
-        caches = _allocate(model, self.resolved, accelerator)
+        caches = allocate_caches(model, self.resolved, accelerator)
         self._clock_ns = clock_ns
         self._runner = ModelRunner(model, caches, self.resolved, accelerator)
-        blocks = caches.device.blocks
-        self._scheduler = Scheduler(_scheduler_limits(self.resolved, blocks, facts.eos_token_id))
-        longest = self._scheduler.limits.longest_sequence
-        self.limits = ServingLimits(facts=facts, longest_sequence=longest)
+        limits = scheduler_limits(self.resolved, caches.device.blocks, facts.eos_token_id)
+        self._scheduler = Scheduler(limits)
+        self.limits = ServingLimits(facts=facts, longest_sequence=limits.longest_sequence)
         self._admission = Admission(self.limits, config.seed)
         self._depth = int(config.overlap and accelerator.runs_ahead)
         self._in_flight: deque[LaunchedStep] = deque()
@@ -137,22 +131,13 @@ class Engine:
         since a truncated row has no logits: its text is that of replay mode `off`.
         """
         admitted = self._admission.admit(request)
-        prompt, sampling = admitted.prompt_token_ids, admitted.sampling
-        longest = self.limits.longest_sequence
-        assert sampling.seq_seed is not None, "admission gives a seed"
-        now_ns, deadline_ns = self._clock_ns(), None
-        if admitted.timeout_s is not None:
-            deadline_ns = now_ns + round(admitted.timeout_s * 1e9)
-        stops = sampling.stop_strings
+        stops = admitted.sampling.stop_strings
         self._scheduler.add(
-            Sequence(
-                request=admitted,
-                seed=sampling.seq_seed,
-                tokens=list(prompt),
-                last_length=min(len(prompt) + sampling.max_tokens, longest),
-                decoder_start=_decoder_start(admitted, self.resolved),
-                arrived_ns=now_ns,
-                deadline_ns=deadline_ns,
+            new_sequence(
+                admitted,
+                self.resolved,
+                longest=self.limits.longest_sequence,
+                arrived_ns=self._clock_ns(),
                 preparing=preparing,
                 stop_strings=StopStrings(stops, self._tokenizer.bytes_of) if stops else None,
             )
@@ -196,7 +181,11 @@ class Engine:
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         """Give a plan to the device."""
         start = self._clock_ns()
-        launched = self._runner.launch(batch)
+        try:
+            launched = self._runner.launch(batch)
+        except BaseException as error:
+            self._scheduler.fail(batch, f"the step was not launched: {error}", self._clock_ns())
+            raise
         self._newest = batch
         self._tokens += batch.tokens
         self._launch_ns += self._clock_ns() - start
@@ -208,20 +197,19 @@ class Engine:
         The sequences of a step that failed end with FinishReason.ERROR.
         """
         start = self._clock_ns()
-        batch, results, failure = launched.batch, None, None
+        batch = launched.batch
         try:
             results = launched.wait()
-        except (RuntimeError, MemoryError, EngineError) as error:  # as torch reports a device
+        except BaseException as error:
             _log.exception("step failed number=%d sequences=%d", batch.number, len(batch.sequences))
-            failure = f"the step failed: {error}"
+            self._scheduler.fail(batch, f"the step failed: {error}", self._clock_ns())
+            if not isinstance(error, _DEVICE_FAILURES):
+                raise
+            return []
         done = self._clock_ns()
+        outputs = self._scheduler.settle(batch, results, done)
+        self._steps += 1
         self._wait_ns += done - start
-        outputs: list[RequestOutput] = []
-        if results is None:
-            self._scheduler.fail(batch, failure or "", done)
-        else:
-            outputs = self._scheduler.settle(batch, results, done)
-            self._steps += 1
         self._settle_ns += self._clock_ns() - done
         return outputs
 
@@ -261,49 +249,3 @@ class Engine:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return Tokenizer.load(resolve_model_dir(self.resolved.config.model))
-
-
-def _allocate(model: Model, resolved: ResolvedConfig, accelerator: Accelerator) -> DeviceCaches:
-    """Cache rows as many as memory and configuration allow, and those in host memory."""
-    config, dtype = resolved.config, torch_dtype(resolved.dtype)
-    groups = model.cache_groups(max_backtrack=resolved.ring_slack)
-    free_bytes = accelerator.memory_free_bytes()
-    blocks = count_blocks(groups, resolved, dtype=dtype, free_bytes=free_bytes)
-
-    def allocate(blocks: int, device: str) -> CacheStorage:
-        return CacheStorage.allocate(
-            groups,
-            blocks=blocks,
-            block_tokens=config.block_tokens,
-            slots=config.max_num_seqs,
-            dtype=dtype,
-            device=device,
-        )
-
-    host_blocks = config.swap_tokens // config.block_tokens
-    return DeviceCaches(
-        device=allocate(blocks, accelerator.device),
-        host=allocate(host_blocks, "cpu") if host_blocks else None,
-    )
-
-
-def _scheduler_limits(resolved: ResolvedConfig, blocks: int, eos: int) -> SchedulerLimits:
-    config = resolved.config
-    return SchedulerLimits(
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        prefill_chunk_tokens=resolved.prefill_chunk_tokens,
-        block_tokens=config.block_tokens,
-        blocks=blocks,
-        host_blocks=config.swap_tokens // config.block_tokens,
-        max_model_len=resolved.max_model_len,
-        draft_length=resolved.draft_length,
-        eos_token_id=eos,
-        admission=config.admission,
-    )
-
-
-def _decoder_start(request: Request, resolved: ResolvedConfig) -> int:
-    if resolved.replay_mode is ReplayMode.OFF or request.sampling.prompt_logprobs:
-        return 0
-    return max(0, len(request.prompt_token_ids) - resolved.replay_keep_tokens)

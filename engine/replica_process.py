@@ -102,7 +102,7 @@ def _serve(pipe: Connection, orders: _Orders, task: ReplicaTask) -> None:
     pipe.send(engine.limits)
     while _obey(orders, engine):
         outputs = engine.step()
-        if outputs:
+        if outputs or not engine.has_unfinished():
             pipe.send(StepNews(tuple(outputs), engine.stats()))
 
 

@@ -22,7 +22,7 @@ from engine.errors import RequestError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from engine.config import ModelLimits
+    from engine.config_rules import ModelLimits
     from engine.request import SamplingParams
 
 GREEDY_BELOW = 1e-5  # as DeepInfer does; a colder division would overflow

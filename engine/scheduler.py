@@ -7,7 +7,6 @@ its priority: nobody waits for ever.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
 from engine.errors import RequestError
@@ -36,7 +35,7 @@ class Scheduler:
         self._holdings = Holdings(limits)
         self._queues = Queues()
         self._planner = Planner(limits, self._queues, self._holdings, self.counts)
-        self._in_flight: deque[ScheduledBatch] = deque()
+        self._in_flight: list[ScheduledBatch] = []  # oldest first
         self._undelivered: list[RequestOutput] = []
         self._planned = 0
 
@@ -111,6 +110,7 @@ class Scheduler:
         self, batch: ScheduledBatch, results: Many[SequenceResult], time_ns: int
     ) -> list[RequestOutput]:
         """Take in the results of the oldest step in flight; returns what clients should hear."""
+        assert batch is self._in_flight[0], "steps settle in the order of their plans"
         self._leave_flight(batch)
         outputs: list[RequestOutput] = []
         for entry, result in zip(batch.sequences, results, strict=True):
@@ -124,12 +124,14 @@ class Scheduler:
         return outputs
 
     def fail(self, batch: ScheduledBatch, error: str, time_ns: int) -> None:
-        """End every sequence of the oldest step in flight, which the device could not run."""
+        """End every sequence of a step in flight that the device could not run, or never got."""
+        is_oldest = batch is self._in_flight[0]
         self._leave_flight(batch)
         for touched in (*batch.sequences, *batch.swaps_out, *batch.swaps_in):
             if touched.sequence.state is not SequenceState.FINISHED:
                 self._end_early(touched.sequence, time_ns, FinishReason.ERROR, error)
-        self._holdings.settle(batch.number)
+        if is_oldest:
+            self._holdings.settle(batch.number)
 
     def check_integrity(self) -> None:
         """Assert that every block and slot has one owner, and that the counts sum up."""
@@ -171,8 +173,7 @@ class Scheduler:
         return entry
 
     def _leave_flight(self, batch: ScheduledBatch) -> None:
-        assert self._in_flight[0] is batch, "steps settle in the order of their plans"
-        self._in_flight.popleft()
+        self._in_flight.remove(batch)
         for entry in batch.sequences:
             entry.sequence.steps_in_flight -= 1
             if entry.samples:

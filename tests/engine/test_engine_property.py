@@ -5,17 +5,15 @@ in flight finds; the hash model shows every row that is stale, foreign or missin
 """
 
 import os
-import random
 from dataclasses import dataclass
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.accelerator.null import NullAccelerator, VirtualClock
 from engine.config import EngineConfig
-from engine.core import Engine
 from engine.request import FinishReason, Request, SamplingParams
 from tests.fakes.hash_model import FACTS, HashSource
+from tests.fakes.null_device import erratic_engine
 from tests.fakes.sequential import expected_text
 
 FULL = bool(os.environ.get("WORKBENCH_TEST_FULL"))
@@ -77,18 +75,6 @@ configs = st.builds(
 )
 
 
-def open_engine(config, delays):
-    """An engine whose device takes, and starts, as long as `delays` (a seed) says."""
-    draw = random.Random(delays)
-    clock = VirtualClock(tick_ns=10_000)
-    device = NullAccelerator(
-        clock,
-        step_seconds=lambda: draw.choice([0.0, 0.001, 0.02]),
-        is_prompt=lambda: draw.random() < 0.5,
-    )
-    return Engine(config, source=HashSource(), clock_ns=clock, accelerator=device)
-
-
 def drive(engine, asked):
     """Run to the end, adding and aborting at the asked steps; outputs by request."""
     heard = {str(i): [] for i in range(len(asked))}
@@ -116,7 +102,7 @@ def drive(engine, asked):
 
 
 def check(config, asked, delays):
-    engine = open_engine(config, delays)
+    engine = erratic_engine(config, HashSource(), delays)
     longest = engine.limits.longest_sequence
     heard = drive(engine, asked)
     for i, ask in enumerate(asked):
