@@ -77,18 +77,11 @@ class EngineConfig:
     )
     prefill_chunk_tokens: int | None = field(
         default=None,
-        metadata=says(
-            "Prompt tokens of one sequence in one step; None is max_num_batched_tokens less "
-            "max_num_seqs, at least half of it.",
-            least=1,
-        ),
+        metadata=says("Prompt tokens of a sequence in a step; None is what others leave.", least=1),
     )
     admission: AdmissionMode = field(
         default=AdmissionMode.PREDICTED,
-        metadata=says(
-            "Start a request when it is predicted to fit until its end, or (greedy) when its "
-            "next step fits."
-        ),
+        metadata=says("Start what is predicted to fit until its end, or (greedy) fits now."),
     )
     overlap: bool = field(
         default=True,
@@ -96,9 +89,7 @@ class EngineConfig:
     )
     swap_tokens: int = field(
         default=0,
-        metadata=says(
-            "Tokens of host memory for caches of preempted sequences; 0 recomputes them.", least=0
-        ),
+        metadata=says("Host memory for preempted sequences, in tokens; 0 recomputes.", least=0),
     )
     block_tokens: int = field(default=64, metadata=says("Tokens in one cache block.", least=1))
     cache_tokens: int | None = field(
@@ -259,6 +250,7 @@ def resolve(
 
 
 def _chunk_tokens(config: EngineConfig) -> int:
+    """At least half a step; all that is left when every sequence takes one row."""
     most = config.max_num_batched_tokens
     if config.prefill_chunk_tokens is None:
         return max(1, most - config.max_num_seqs, most // 2)

@@ -85,7 +85,7 @@ def prometheus_text(stats: EngineStats) -> str:
     for f in fields(stats):
         kind, sentence = f.metadata["kind"], f.metadata["sentence"]
         stem = f"{f.name[:-2]}_seconds" if f.name.endswith("_s") else f.name
-        name = f"engine_{stem}" + ("_total" if kind == "counter" else "")
+        name = f"engine_{stem.removesuffix('_total')}" + ("_total" if kind == "counter" else "")
         lines += [
             f"# HELP {name} {sentence}",
             f"# TYPE {name} {kind}",

@@ -5,69 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.choices import AdmissionMode
 from engine.errors import PromptTooLongError, RequestError
-from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence, SequenceState
-from engine.step import SchedulerLimits, SequenceResult
-
-EOS = 1
-
-
-def scheduler(**limits):
-    defaults = {
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 16,
-        "block_tokens": 4,
-        "blocks": 8,
-        "host_blocks": 0,
-        "admission": AdmissionMode.GREEDY,
-        "max_model_len": 32,
-        "draft_length": 0,
-        "eos_token_id": EOS,
-    }
-    asked = {**defaults, **limits}
-    budget = asked["max_num_batched_tokens"]
-    chunk = max(1, budget - asked["max_num_seqs"], budget // 2)
-    return Scheduler(SchedulerLimits(**{"prefill_chunk_tokens": chunk, **asked}))
-
-
-def add(target, name, prompt_tokens, **params):
-    sampling = SamplingParams(**{"max_tokens": 8, **params})
-    request = Request(
-        request_id=name, prompt_token_ids=tuple(range(2, 2 + prompt_tokens)), sampling=sampling
-    )
-    sequence = Sequence(
-        request=request,
-        seed=0,
-        tokens=list(request.prompt_token_ids),
-        last_length=min(prompt_tokens + sampling.max_tokens, target.limits.longest_sequence),
-        decoder_start=0,
-        arrived_ns=0,
-    )
-    target.add(sequence)
-    return sequence
-
-
-def shape(batch):
-    return [(s.sequence.request.request_id, s.first, s.known, s.drafts) for s in batch.sequences]
-
-
-def step(target, *, accepted=0, token=9):
-    """Run one step in which every sequence that samples gets `token`."""
-    batch = target.schedule(1)
-    results = [
-        SequenceResult(
-            token_ids=(token,) * (min(accepted, s.drafts) + 1), accepted=min(accepted, s.drafts)
-        )
-        if s.samples
-        else SequenceResult()
-        for s in batch.sequences
-    ]
-    outputs = target.settle(batch, results, 2)
-    target.check_integrity()
-    return shape(batch), outputs
+from engine.request import FinishReason
+from engine.sequence import SequenceState
+from engine.step import SequenceResult
+from tests.fakes.scheduling import EOS, add, scheduler, step
 
 
 def test_long_prompts_run_in_chunks_beside_decoding_sequences():
