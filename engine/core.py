@@ -19,7 +19,7 @@ from engine.admission import Admission, ServingLimits
 from engine.assembly import allocate_caches, new_sequence, scheduler_limits
 from engine.checkpoint_directory import resolve_model_dir
 from engine.config import EngineConfig, resolve
-from engine.errors import EngineError
+from engine.errors import CheckpointError, EngineError, RequestError
 from engine.model_runner import ModelRunner
 from engine.models.registry import CheckpointSource
 from engine.scheduler import Scheduler
@@ -131,7 +131,6 @@ class Engine:
         since a truncated row has no logits: its text is that of replay mode `off`.
         """
         admitted = self._admission.admit(request)
-        stops = admitted.sampling.stop_strings
         self._scheduler.add(
             new_sequence(
                 admitted,
@@ -139,7 +138,7 @@ class Engine:
                 longest=self.limits.longest_sequence,
                 arrived_ns=self._clock_ns(),
                 preparing=preparing,
-                stop_strings=StopStrings(stops, self._tokenizer.bytes_of) if stops else None,
+                stop_strings=self._stop_strings(admitted),
             )
         )
 
@@ -245,6 +244,18 @@ class Engine:
 
     def close(self) -> None:
         """Nothing outlives the object itself."""
+
+    def _stop_strings(self, request: Request) -> StopStrings | None:
+        if not request.sampling.stop_strings:
+            return None
+        try:
+            return StopStrings(request.sampling.stop_strings, self._tokenizer.bytes_of)
+        except CheckpointError as error:
+            raise RequestError(
+                f"stop_strings need the text of tokens: {error}",
+                where=f"request {request.request_id}",
+                remedy="Use stop_token_ids with this checkpoint.",
+            ) from error
 
     @cached_property
     def _tokenizer(self) -> Tokenizer:
