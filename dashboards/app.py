@@ -25,6 +25,27 @@ WORDMARK = (
 FAVICON = WORDMARK.split("<text")[0].replace("0 0 198 28", "-2 0 28 28") + "</svg>"
 
 
+# The pages by the kind of their question; those without a kind are always in sight.
+GROUPS = {
+    "": ("overview", "live", "pareto"),
+    "Explore": ("compare", "sweep_explorer", "trends"),
+    "Explain": ("latency", "speculation", "replay_and_cache", "energy_and_cost"),
+    "Record": ("run", "environment", "report"),
+}
+TITLES = {"run": "Run and trials"}
+
+
+def _pages() -> dict[str, list[st.Page]]:
+    """Every page; the address of each is the name of its file."""
+    return {group: [_page(name) for name in names] for group, names in GROUPS.items()}
+
+
+def _page(name: str) -> st.Page:
+    title = TITLES.get(name, name.replace("_", " ").capitalize())
+    first = name == "overview"
+    return st.Page(PAGES / f"{name}.py", title=title, default=first, url_path="" if first else name)
+
+
 def main() -> None:
     """Set the frame of every page and show the one that the address names."""
     st.set_page_config(
@@ -36,14 +57,7 @@ def main() -> None:
     apply_style()
     address.start()
     st.logo(WORDMARK, size="large")
-    page = st.navigation(
-        [
-            st.Page(PAGES / "overview.py", title="Overview", default=True),
-            st.Page(PAGES / "pareto.py", title="Pareto", url_path="pareto"),
-            st.Page(PAGES / "run.py", title="Run", url_path="run"),
-        ],
-        position="top",
-    )
+    page = st.navigation(_pages(), position="top")
     try:
         page.run()
     except wb.BenchError as error:

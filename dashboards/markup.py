@@ -57,6 +57,11 @@ def pill(state: str) -> str:
     return f'<span class="wb-pill {STATE_TONES.get(state, "calm")}">{escape(state)}</span>'
 
 
+def pill_of(words: str, like: str) -> str:
+    """A mark that says `words` in the colour of the state `like`."""
+    return f'<span class="wb-pill {STATE_TONES.get(like, "calm")}">{escape(words)}</span>'
+
+
 def headline(sentence: str, above: Iterable[str] = ()) -> str:
     """The page's first sentence with a line of ready HTML pieces above it."""
     pieces = "".join(f"<span>{piece}</span>" for piece in above)
@@ -99,8 +104,9 @@ def tile(label: str, found: Best, target: str | None) -> str:
         body = f'<div class="value">{MISSING}</div><div class="range">{escape(found.reason)}</div>'
     else:
         span = interval(found.low, found.high)
-        scatter = f"{span} within run" if span else repeats_words(found.repeats) or "no interval"
-        ranged = f"{scatter}, n={found.n:,}"
+        within = f"{span} within run" if span and found.repeats == 1 else span
+        scatter = [words for words in (within, repeats_words(found.repeats)) if words]
+        ranged = ", ".join([*(scatter or ["no interval"]), f"n={found.n:,}"])
         body = (
             f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
             f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'

@@ -43,6 +43,30 @@ def empty_store() -> None:
     st.caption("In a checkout, `make demo` installs and runs the same.")
 
 
+def opened() -> wb.RunSummary | None:
+    """The run that a page of one run shows, chosen at its side; what to do where there is none."""
+    with st.sidebar:
+        summary = chosen_run()
+    if summary is None:
+        empty_store()
+    return summary
+
+
+def heading(summary: wb.RunSummary, question: str, *more: str) -> None:
+    """Which run is shown, and the page's question; `more` are pieces of ready HTML."""
+    link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
+    where = [summary.model, summary.engine, summary.accelerator]
+    told = [link, markup.pill(summary.state), *map(markup.plain, filter(None, where)), *more]
+    html(markup.headline(question, told))
+    banners(summary)
+
+
+def nothing(sentence: str, command: str) -> None:
+    """What a page says where the run holds nothing for it, with what fills it."""
+    html(f'<div class="wb-empty"><p><b>{markup.plain(sentence)}</b></p></div>')
+    st.code(command, language="yaml")
+
+
 def banners(summary: wb.RunSummary) -> None:
     """The labels of a run, on every page that shows its numbers."""
     if summary.labels:
@@ -62,7 +86,7 @@ def chosen_run() -> wb.RunSummary | None:
         asked = _holder(list(runs), address.parameter("trial")) or next(iter(runs))
     address.remember("run", asked)
     picked = address.choose(
-        "Run", list(runs), "run", default="", words=lambda n: _run_words(runs[n])
+        "Run", list(runs), "run", default="", words=lambda n: run_words(runs[n])
     )
     if picked != asked:
         address.remember("trial", None)  # it was of the run before
@@ -85,7 +109,7 @@ def _holder(run_ids: list[str], trial_id: str | None) -> str | None:
     return next((name for name in run_ids if reading.reader(name).holds(trial_id)), None)
 
 
-def _run_words(run: wb.RunSummary) -> str:
+def run_words(run: wb.RunSummary) -> str:
     """A run as people name it: its plan and when it began."""
     return f"{run.name}, {run.started_utc[:16].replace('T', ' ')}, {run.run_id[-4:]}"
 

@@ -38,6 +38,11 @@ class Reader:
         """One row a point, the mean of its repeats. Not to be changed: every page shares it."""
         return self._read()[1]
 
+    def points_at(self, prices: wb.Prices) -> pd.DataFrame:
+        """The same rows with costs by `prices`."""
+        with self._lock:
+            return self._run.points(prices=prices)
+
     def trials(self) -> pd.DataFrame:
         """One row a trial. Not to be changed: every page shares it."""
         return self._read()[2]
@@ -94,3 +99,13 @@ def _survey(store: str) -> tuple[list[wb.RunSummary], list[str]]:
 def requests(store: str, run_id: str, trial_id: str) -> pd.DataFrame:
     """The requests of one trial."""
     return _reader(store, run_id).run.requests(trial_id)
+
+
+def trial(run_id: str, trial_id: str) -> wb.TrialRecord:
+    """The whole record of one trial. Not to be changed: every page shares it."""
+    return _trial(store_path(), run_id, trial_id)
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _trial(store: str, run_id: str, trial_id: str) -> wb.TrialRecord:
+    return _reader(store, run_id).run.trial(trial_id)

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from engine.accelerator.interface import Accelerator
-    from engine.config import ResolvedConfig
     from engine.models.protocol import Model
     from engine.request import Request
+    from engine.resolution import ResolvedConfig
     from engine.stop_strings import StopStrings
 
 _NS_PER_S = 10**9

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from kernels.target import KernelChoice
+
+__all__ = ["AcceleratorKind", "CacheFormat", "KernelChoice", "Precision", "ReplayMode"]
+
 
 class Precision(StrEnum):
     """Number format of weights and arithmetic."""

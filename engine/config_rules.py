@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from engine import checks
-from engine.choices import AcceleratorKind, AdmissionMode, CacheFormat, Precision, ReplayMode
+from engine.choices import (
+    AcceleratorKind,
+    AdmissionMode,
+    CacheFormat,
+    KernelChoice,
+    Precision,
+    ReplayMode,
+)
 
 if TYPE_CHECKING:
     from dataclasses import Field
@@ -38,6 +45,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "accelerator": AcceleratorKind,
     "replay_mode": ReplayMode,
     "admission": AdmissionMode,
+    "kernels": KernelChoice,
 }
 """The fields that hold a member of an enumeration."""
 

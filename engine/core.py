@@ -18,10 +18,11 @@ from engine.accelerator.find import find_accelerator
 from engine.admission import Admission, ServingLimits
 from engine.assembly import allocate_caches, new_sequence, scheduler_limits
 from engine.checkpoint_directory import resolve_model_dir
-from engine.config import EngineConfig, resolve
+from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, RequestError
 from engine.model_runner import ModelRunner
 from engine.models.registry import CheckpointSource
+from engine.resolution import resolve
 from engine.scheduler import Scheduler
 from engine.stats import EngineStats
 from engine.stop_strings import StopStrings
@@ -103,7 +104,7 @@ class Engine:
         accelerator = accelerator or find_accelerator(config.accelerator, index=device_index)
         facts = source.facts(config)
         self.resolved = resolve(config, facts, accelerator.kind)
-        model = source.load(self.resolved, accelerator.device)
+        model = source.load(self.resolved, accelerator)
         assert model.facts == facts, "the model differs from what its configuration promised"
         caches = allocate_caches(model, self.resolved, accelerator)
         self._clock_ns = clock_ns

@@ -58,6 +58,21 @@ def read_fields(environ: Mapping[str, str] | None = None) -> EnvironmentFields:
     return EnvironmentFields(values=values, variables=variables, without_counterpart=tuple(ignored))
 
 
+def read_secret(name: str, environ: Mapping[str, str] | None = None) -> str:
+    """The value of a variable that holds a key; it is stored nowhere.
+
+    None reads the process environment, now. ConfigError where it is not set or empty.
+    """
+    value = (os.environ if environ is None else environ).get(name, "").strip()
+    if not value:
+        raise ConfigError(
+            "is not set, and the plan reads a key from it.",
+            where=name,
+            remedy=f"Set it: export {name}=...",
+        )
+    return value
+
+
 def warn_of_ignored(fields: EnvironmentFields) -> None:
     """Log a warning for each DeepInfer variable without counterpart, once a process."""
     for variable in fields.without_counterpart:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.accelerator.interface import Accelerator, Ticket
-    from engine.config import ResolvedConfig
     from engine.logprobs import LogprobRows
     from engine.models.protocol import Model
+    from engine.resolution import ResolvedConfig
     from engine.step import CacheMove, ScheduledBatch, SequenceResult
     from engine.step_inputs import StepInputs
 

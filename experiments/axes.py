@@ -4,44 +4,82 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from engine.config import describe_fields
+from experiments.axis_blocks import MAX_VALUES, AxisBlock
 from experiments.border import brief, nearest
 from experiments.errors import PlanError
 from experiments.plan import Plan
 from experiments.records import AxisValue
+from experiments.targets.http_spec import DECLARE, NOT_OURS
 from experiments.workload_specs import WorkloadSpec
 
 Model = TypeVar("Model", bound=BaseModel)
 
-MAX_POINTS = 100_000
+MAX_POINTS = MAX_VALUES
 WORKLOAD_AXIS = "workload"
 
+_TP, _EP, _CP, _PP = (f"{kind} parallelism" for kind in ("tensor", "expert", "context", "pipeline"))
+_KERNELS = "a choice of kernels"
+_CACHE = "the prefix cache"
+_DETERMINISM = "batch-invariant kernels"
+
 ROADMAP = {
-    "tp": "tensor parallelism",
-    "tensor_parallel_size": "tensor parallelism",
-    "ep": "expert parallelism",
-    "expert_parallel_size": "expert parallelism",
-    "cp": "context parallelism",
-    "context_parallel_size": "context parallelism",
-    "pp": "pipeline parallelism",
-    "pipeline_parallel_size": "pipeline parallelism",
+    "tp": _TP,
+    "tensor_parallel_size": _TP,
+    "ep": _EP,
+    "expert_parallel_size": _EP,
+    "cp": _CP,
+    "context_parallel_size": _CP,
+    "pp": _PP,
+    "pipeline_parallel_size": _PP,
     "attention_dp": "data-parallel attention",
     "eplb": "expert load balancing",
     "verify_policy": "confidence-scheduled verification",
     "verify_confidence": "confidence-scheduled verification",
     "draft_varlen": "drafts of varying length",
-    "batch_invariant": "batch-invariant kernels",
+    "determinism": _DETERMINISM,
+    "deterministic": _DETERMINISM,
+    "batch_invariant": _DETERMINISM,
+    "kernel_plan": _KERNELS,
+    "attention_backend": _KERNELS,
+    "moe_backend": _KERNELS,
     "cuda_graph": "captured graphs",
-    "prefix_cache": "the prefix cache",
+    "cuda_graphs": "captured graphs",
+    "cache": _CACHE,
+    "prefix_cache": _CACHE,
+    "prefix_caching": _CACHE,
+    "cache_tiers": "cache tiers beyond the device",
+    "kv_offload": "cache tiers beyond the device",
     "disaggregation": "disaggregated prefill and decode",
+    "overlap": "overlapped scheduling",
     "overlap_schedule": "overlapped scheduling",
 }
-"""Axes that will exist: refused by name, so that no sweep believes it varied them."""
+"""Axes that will exist: refused by name, so that no sweep believes it varied them.
+
+A name that the engine has is an axis, whatever stands here.
+"""
+
+ALSO_CALLED = {
+    "dp": "data_parallel_size",
+    "replicas": "data_parallel_size",
+    "draft_len": "draft_length",
+    "num_speculative_tokens": "draft_length",
+    "keep_tokens": "replay_keep_tokens",
+    "replay_keep": "replay_keep_tokens",
+    "concurrency": "batch_size",
+    "max_concurrency": "batch_size",
+    "max_batch": "max_num_seqs",
+    "max_batch_size": "max_num_seqs",
+    "chunk_tokens": "max_num_batched_tokens",
+    "kv_dtype": "cache_format",
+    "device": "accelerator",
+}
+"""What other tools and papers call an axis of ours."""
 
 
 def axis_names(plan: Plan) -> set[str]:
@@ -65,43 +103,73 @@ def engine_names() -> set[str]:
 
 
 def check_names(plan: Plan) -> None:
-    """PlanError for an axis or engine field that does not exist, or that is given twice."""
+    """PlanError for an axis or engine field that does not exist, or that is given twice.
+
+    What a conditional block varies may be fixed too: points that it leaves out keep that.
+    """
     known = axis_names(plan)
+    if plan.http is not None:
+        _refuse_engine_fields(plan)
     _check_fixed_fields(plan, engine_names())
     seen: set[str] = set()
     for block in plan.axes:
         for name in block.axes:
-            if name not in known:
-                _refuse_axis(name, known)
             if name in seen:
                 raise PlanError("is given by two blocks", where=f"axes: {name}", remedy="Keep one.")
-            if name in plan.engine:
-                raise PlanError(
-                    "is both fixed under engine and an axis",
-                    where=f"axes: {name}",
-                    remedy="Keep one of the two.",
-                )
             seen.add(name)
+            _check_axis(plan, name, known, conditional=block.when is not None, place="axes")
+    for name in plan.search.over if plan.search is not None else ():
+        _check_axis(plan, name, known, conditional=False, place="search.over")
 
 
-def combinations(plan: Plan) -> list[dict[str, AxisValue]]:
-    """Axis values of every combination; several workloads are an axis of their own."""
+def _refuse_engine_fields(plan: Plan) -> None:
+    """What a server runs with is settled before this plan meets it."""
+    ours = {*engine_names(), *ROADMAP}
+    for place, names in (("engine", plan.engine.keys()), ("axes", plan.varied)):
+        for name in sorted(names & ours - fields_of(plan.load)):
+            raise PlanError(NOT_OURS, where=f"{place}: {name}", remedy=DECLARE)
+
+
+def _check_axis(plan: Plan, name: str, known: set[str], *, conditional: bool, place: str) -> None:
+    if name not in known:
+        _refuse_axis(name, known, place)
+    if name in plan.engine and not conditional:
+        raise PlanError(
+            "is both fixed under engine and an axis",
+            where=f"{place}: {name}",
+            remedy="Keep one of the two.",
+        )
+
+
+def combinations(
+    plan: Plan, meets: Callable[[str, dict[str, AxisValue]], bool]
+) -> list[dict[str, AxisValue]]:
+    """Axis values of every combination; several workloads are an axis of their own.
+
+    `meets(when, values)` says whether the values of the blocks before meet a condition;
+    conditional blocks come after all others. Where one is not met, its axes are left out.
+    """
     _refuse_too_many(plan)
-    blocks = [_rows(block.product, block.zip) for block in plan.axes]
-    named = {name for block in plan.axes for name in block.axes}
-    if WORKLOAD_AXIS not in named and len(plan.workloads) > 1:
-        blocks.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
-    merged = [
-        {name: value for part in parts for name, value in part.items()}
-        for parts in itertools.product(*blocks)
-    ]
-    return merged or [{}]
+    always = [_rows(block) for block in plan.axes if block.when is None]
+    if WORKLOAD_AXIS not in plan.varied and len(plan.workloads) > 1:
+        always.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
+    found = [_joined(parts) for parts in itertools.product(*always)]
+    for block in plan.axes:
+        if block.when is not None:
+            when, rows = block.when, _rows(block)
+            found = [
+                _joined((one, row)) for one in found for row in (rows if meets(when, one) else [{}])
+            ]
+    return found
+
+
+def _joined(parts: Iterable[dict[str, AxisValue]]) -> dict[str, AxisValue]:
+    return {name: value for part in parts for name, value in part.items()}
 
 
 def _refuse_too_many(plan: Plan) -> None:
     """Count before anything is spread out: the counts cost no memory."""
-    named = {name for block in plan.axes for name in block.axes}
-    points = 1 if WORKLOAD_AXIS in named else len(plan.workloads)
+    points = 1 if WORKLOAD_AXIS in plan.varied else len(plan.workloads)
     for block in plan.axes:
         lengths = [len(values) for values in block.axes.values()]
         points *= math.prod(lengths) if block.product is not None else lengths[0]
@@ -111,21 +179,20 @@ def _refuse_too_many(plan: Plan) -> None:
             where="axes",
             remedy="Sweep fewer values.",
         )
-    if points * plan.repeat_count > MAX_POINTS:
+    repeats = plan.repeat_rule.max
+    if points * repeats > MAX_POINTS:
         raise PlanError(
-            f"asks for {points * plan.repeat_count} trials, more than {MAX_POINTS}",
+            f"asks for {points * repeats} trials, more than {MAX_POINTS}",
             where="repeats",
             remedy=f"Use at most {MAX_POINTS // points} repeats, or sweep fewer values.",
         )
 
 
-def _rows(
-    product: dict[str, list[AxisValue]] | None, zipped: dict[str, list[AxisValue]] | None
-) -> list[dict[str, AxisValue]]:
-    lists = product if product is not None else (zipped or {})
+def _rows(block: AxisBlock) -> list[dict[str, AxisValue]]:
+    lists = block.axes
     tuples = (
         itertools.product(*lists.values())
-        if product is not None
+        if block.product is not None
         else zip(*lists.values(), strict=True)
     )
     return [dict(zip(lists, values, strict=True)) for values in tuples]
@@ -171,14 +238,19 @@ def _check_fixed_fields(plan: Plan, known: set[str]) -> None:
         raise PlanError(
             "is no field of the engine configuration",
             where=f"engine: {name}",
-            remedy=nearest(name, known),
+            remedy=_called(name, known),
         )
 
 
-def _refuse_axis(name: str, known: set[str]) -> NoReturn:
+def _refuse_axis(name: str, known: set[str], place: str) -> NoReturn:
     if name in ROADMAP:
-        _refuse_roadmap(name, "axes")
-    raise PlanError("is no axis", where=f"axes: {name}", remedy=nearest(name, known))
+        _refuse_roadmap(name, place)
+    raise PlanError("is no axis", where=f"{place}: {name}", remedy=_called(name, known))
+
+
+def _called(name: str, known: set[str]) -> str:
+    ours = ALSO_CALLED.get(name)
+    return f"It is called {ours} here." if ours in known else nearest(name, known)
 
 
 def _refuse_roadmap(name: str, place: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""`where`: conditions on a point, written as arithmetic and comparisons, and nothing else."""
+"""`where` and `when`: conditions on a point, as arithmetic and comparisons, and nothing else."""
 
 from __future__ import annotations
 
@@ -52,10 +52,14 @@ _REMEDY = "Use names, numbers, + - * / // %, comparisons, in, and, or, not."
 
 
 class Constraint:
-    """One condition. PlanError if it holds anything but arithmetic, comparisons and booleans."""
+    """One condition. PlanError if it holds anything but arithmetic, comparisons and booleans.
 
-    def __init__(self, text: str) -> None:
+    `field` is where the plan has it, for messages.
+    """
+
+    def __init__(self, text: str, field: str = "where") -> None:
         self.text = text
+        self._field = field
         try:
             self._tree = ast.parse(text, mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -159,4 +163,4 @@ class Constraint:
         return value
 
     def _error(self, what: str, remedy: str | None) -> PlanError:
-        return PlanError(what, where=f"where: {self.text!r}", remedy=remedy)
+        return PlanError(what, where=f"{self._field}: {self.text!r}", remedy=remedy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -24,8 +25,8 @@ class Content(Protocol):
         """Identity of what the ids are drawn from."""
         ...
 
-    def passage(self, count: int, *key: object) -> list[int]:
-        """`count` ids that belong to `key` alone."""
+    def passage(self, count: int, index: int, *key: object) -> list[int]:
+        """`count` ids that belong to `index` of `key` alone, as far as there are enough."""
         ...
 
     def blocks(self, block_ids: np.ndarray, places: np.ndarray, *salt: object) -> list[int]:
@@ -45,9 +46,9 @@ class RandomIds:
         """The ids are noise: the name says it all."""
         return digest(self.name)
 
-    def passage(self, count: int, *key: object) -> list[int]:
-        """Drawn from a stream of the key's own."""
-        drawn = generator(*key).integers(0, len(self.alphabet), size=count)
+    def passage(self, count: int, index: int, *key: object) -> list[int]:
+        """Drawn from a stream of their own."""
+        drawn = generator(*key, index).integers(0, len(self.alphabet), size=count)
         return self.alphabet[drawn].tolist()
 
     def blocks(self, block_ids: np.ndarray, places: np.ndarray, *salt: object) -> list[int]:
@@ -58,19 +59,33 @@ class RandomIds:
 
 @dataclass(frozen=True, kw_only=True)
 class TextIds:
-    """Consecutive ids of one tokenised text, from a place that the key picks."""
+    """Consecutive ids of one tokenised text, from a place that the key picks.
+
+    Indices of one key are a stride apart that has no divisor in common with the length of the
+    text: no two begin at one place until every place was a beginning.
+    """
 
     stream: np.ndarray = field(repr=False)  # [ids] int64, at least one
     name: str = "text"
 
-    @cached_property
+    @property
     def content_hash(self) -> str:
         """Of the tokenised text."""
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> str:
         return digest(self.stream.tolist())
 
-    def passage(self, count: int, *key: object) -> list[int]:
-        """From the key's place on, from the top again at the end."""
-        start = seed_of(*key) % len(self.stream)
+    @cached_property
+    def _stride(self) -> int:
+        length = len(self.stream)
+        near = (step for step in range(round(0.618 * length) or 1, 2 * length + 1))
+        return next(step for step in near if math.gcd(step, length) == 1)
+
+    def passage(self, count: int, index: int, *key: object) -> list[int]:
+        """From the index's place on, from the top again at the end."""
+        start = (seed_of(*key) + index * self._stride) % len(self.stream)
         return self.stream[(start + np.arange(count)) % len(self.stream)].tolist()
 
     def blocks(self, block_ids: np.ndarray, places: np.ndarray, *salt: object) -> list[int]:

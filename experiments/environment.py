@@ -12,13 +12,14 @@ from experiments.plan import Plan, load_plan
 def given_by(plan: Plan, environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Engine field -> the variable that sets it, of those that the plan leaves open.
 
-    None of a locked plan: it is as it was when it was stored. `environ` None reads the process
-    environment. ConfigError names a variable that is unknown or whose value is out of range.
+    None of a locked plan: it is as it was when it was stored. None for an engine that is not
+    ours. `environ` None reads the process environment. ConfigError names a variable that is
+    unknown or whose value is out of range.
     """
-    if plan.locked:
+    if plan.locked or plan.http is not None:
         return {}
     configure({"model": "checked below with the plan's own"}, environ)
-    named = {*plan.engine, *(name for block in plan.axes for name in block.axes)}
+    named = {*plan.engine, *plan.varied}
     found = read_fields(environ).variables
     return {field: variable for field, variable in found.items() if field not in named}
 

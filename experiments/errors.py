@@ -6,6 +6,10 @@ WorkbenchError
     WorkloadError         the workload: an unreadable file, a prompt that does not fit
     TargetError           the engine under test failed (exit code 1)
       TargetCapacityError it had no room: larger loads on it will not fit either
+      TargetRefusedError  it refuses what it was asked, and would again
+    SkipRequestedError    somebody asked to give the trial up; it is recorded as skipped
+    MissingPackageError   an optional package that the plan needs (exit code 1)
+    TelemetryError        devices that cannot be read: no driver, or words that nobody knows
 """
 
 from __future__ import annotations
@@ -33,3 +37,23 @@ class TargetError(ExperimentError):
 
 class TargetCapacityError(TargetError):
     """The engine under test had no room; a larger load on the same configuration has none."""
+
+
+class TargetRefusedError(TargetError):
+    """The engine under test refuses what it was asked: the trial is not tried again."""
+
+
+class SkipRequestedError(ExperimentError):
+    """Somebody asked to give up the trial in flight; the sweep goes on without it."""
+
+
+class MissingPackageError(ExperimentError):
+    """An optional package that the plan needs is not installed."""
+
+    exit_code = 1
+
+
+class TelemetryError(ExperimentError):
+    """Devices that cannot be read; a trial goes on without them and keeps the reason."""
+
+    exit_code = 1

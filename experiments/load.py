@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
+from bisect import insort
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from engine.errors import RequestError
-from engine.request import (
-    FinishReason,
-    Request,
-    RequestId,
-    RequestOutput,
-    SamplingParams,
-)
-from experiments.arrival import Arrival
+from engine.request import FinishReason, Request, RequestId, SamplingParams
+from experiments.arrival import Share
 from experiments.clock import Clock
-from experiments.records import Chunk, RequestRecord
+from experiments.feed import Feed
+from experiments.flight import Flight
+from experiments.load_tally import LoadTally
+from experiments.records import RequestRecord, TelemetrySample
 from experiments.targets.base import Target
 from experiments.workload import WorkItem
 
@@ -27,13 +24,14 @@ CLOCK_STEP_S = 1e-9  # clocks count nanoseconds: an instant this near has come
 
 @dataclass(frozen=True, kw_only=True)
 class Phase:
-    """One stretch of load: what to send, when, and when to stop sending. Seconds."""
+    """One stretch of load: what to send, when, and when to stop sending. Seconds. Run once."""
 
     name: str  # prefix of the request ids
-    item: Callable[[int], WorkItem]
-    arrival: Arrival
+    feed: Feed
     max_requests: int
+    start_s: float | None = None  # on the clock of the generator; None: when it is run
     measured_s: float | None = None  # None: stop at max_requests only
+    measured_e2e: float = 0.0  # and at least so many times the median E2E
     min_completed: int = 0  # go on until so many ended, even past measured_s
     limit_s: float | None = None
     drain_s: float = 20.0
@@ -45,52 +43,20 @@ class Phase:
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseResult:
-    """What a phase left: every request that was sent, and the window in which sending went on."""
+    """What a phase left: every request, and the window in which sending went on.
+
+    A request that was due in the window and never left the client's queue is among them, given
+    up (ABORT) without an instant of sending.
+    """
 
     requests: tuple[RequestRecord, ...]
     window_s: tuple[float, float]
+    tally: LoadTally
+    client_cpu: tuple[TelemetrySample, ...] = ()  # of clients that are processes of their own
 
 
-@dataclass
-class _Flight:
-    """A request on its way; becomes a RequestRecord when the phase is over."""
-
-    item: WorkItem
-    request: Request
-    intended_s: float
-    sent_s: float
-    chunks: list[Chunk] = field(default_factory=list)
-    ids: list[int] = field(default_factory=list)
-    ended_s: float | None = None
-    finish_reason: str | None = None
-    error: str | None = None
-    cached_tokens: int = 0
-    preemptions: int = 0
-    verify_steps: int = 0
-    emitted_tokens: int = 0
-    accepted: list[int] = field(default_factory=list)  # of each verify step
-    proposed: list[int] = field(default_factory=list)
-
-    def take(self, output: RequestOutput, now_s: float) -> None:
-        if output.token_ids:
-            self.chunks.append(Chunk(time_s=now_s, tokens=len(output.token_ids)))
-            self.ids += output.token_ids
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
-        self.preemptions = max(self.preemptions, output.preemptions)
-        if output.verify_steps:
-            self.verify_steps += output.verify_steps
-            self.emitted_tokens += len(output.token_ids)
-            self.proposed.append(output.proposed)
-            self.accepted.append(output.accepted)
-        if output.finished:
-            self.end(str(output.finish_reason), output.error, now_s)
-
-    def end(self, reason: str, error: str | None, now_s: float) -> None:
-        self.finish_reason = reason
-        failed = reason == FinishReason.ERROR
-        self.error = error or ("the engine gave no reason" if failed else None)
-        ended_well = self.chunks and self.error is None and reason != FinishReason.ABORT
-        self.ended_s = self.chunks[-1].time_s if ended_well else now_s
+PhaseOf = Callable[[Share], Phase]
+"""Makes a phase with the feed of one share of its load; it can be sent to another process."""
 
 
 class LoadGenerator:
@@ -103,15 +69,18 @@ class LoadGenerator:
 
     def now_s(self) -> float:
         """Seconds since the origin."""
-        return (self._clock.now_ns() - self._origin_ns) / 1e9
+        return self._seconds(self._clock.now_ns())
+
+    def _seconds(self, instant_ns: int) -> float:
+        return (instant_ns - self._origin_ns) / 1e9
 
     def run(self, phase: Phase) -> PhaseResult:
-        """Send until the phase's stop rule holds, then wait for what is in flight.
+        """Send until the phase's stop rule holds, then wait for what is in flight or queued.
 
         What has not ended `drain_s` later is aborted: acknowledged by the target, it counts as
         cancelled; not even that, as lost (no finish reason). TargetError passes through.
         """
-        run = _PhaseRun(phase, self._target, self.now_s)
+        run = _PhaseRun(phase, self._target, self._seconds, self.now_s)
         while not run.over():
             run.send_due()
             run.receive(run.patience_s())
@@ -123,50 +92,53 @@ class LoadGenerator:
 class _PhaseRun:
     """The state of one phase."""
 
-    def __init__(self, phase: Phase, target: Target, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        phase: Phase,
+        target: Target,
+        seconds: Callable[[int], float],
+        now_s: Callable[[], float],
+    ) -> None:
         self._phase = phase
         self._target = target
+        self._seconds = seconds
         self._now_s = now_s
-        self._start_s = now_s()
+        self._start_s = now_s() if phase.start_s is None else phase.start_s
         self._stop_s: float | None = None
-        self._flights: list[_Flight] = []
-        self._live: dict[RequestId, _Flight] = {}
-        self._replicas: dict[RequestId, int | None] = {}
+        self._freed_s = self._start_s  # when the client's queue was last let go on
+        self._flights: list[Flight] = []
+        self._live: dict[RequestId, Flight] = {}
+        self._e2e_s: list[float] = []  # of what ended, ascending
 
     def over(self) -> bool:
-        """Sending has stopped, and nothing is in flight or the drain time is up."""
+        """Sending has stopped, and nothing is in flight or queued, or the drain time is up."""
         if self._stop_s is None:
             return False
-        return not self._live or self._now_s() - self._stop_s >= self._phase.drain_s
+        if self._now_s() - self._stop_s >= self._phase.drain_s:
+            return True
+        return not self._live and self._next_s() is None
 
     def send_due(self) -> None:
         """Send every request whose time has come."""
-        while self._stop_s is None and len(self._flights) < self._phase.max_requests:
-            now_s = self._now_s()
-            due_s = self._due_s()
-            if due_s is None or due_s > now_s + CLOCK_STEP_S:
-                return
+        while (due_s := self._next_s()) is not None and due_s <= self._now_s() + CLOCK_STEP_S:
             self._send(due_s)
 
     def patience_s(self) -> float:
         """How long to wait for an output: until the next send, at most POLL_S."""
-        now_s = self._now_s()
-        due_s = self._due_s()
-        if self._stop_s is not None or due_s is None:
+        due_s = self._next_s()
+        if due_s is None:
             return POLL_S
-        return min(POLL_S, max(0.0, due_s - now_s))
+        return min(POLL_S, max(0.0, due_s - self._now_s()))
 
     def receive(self, timeout_s: float) -> None:
         """Take what the target has; the instant of receipt is the time of every chunk in it."""
-        outputs = self._target.poll(timeout_s)
-        now_s = self._now_s()
-        for output in outputs:
-            flight = self._live.get(output.request_id)
+        for received in self._target.poll(timeout_s):
+            flight = self._live.get(received.output.request_id)
             if flight is None:
                 continue
-            flight.take(output, now_s)
-            if output.finished:
-                del self._live[output.request_id]
+            flight.take(received, self._seconds)
+            if received.output.finished:
+                self._ended(flight)
 
     def judge(self) -> None:
         """Stop sending once the phase has measured enough."""
@@ -184,9 +156,14 @@ class _PhaseRun:
     def result(self) -> PhaseResult:
         """Records in the order of sending."""
         stop_s = self._stop_s if self._stop_s is not None else self._now_s()
+        feed, unsent = self._phase.feed, self._unsent()
         return PhaseResult(
-            requests=tuple(self._record(flight) for flight in self._flights),
+            requests=tuple(flight.record() for flight in (*self._flights, *unsent)),
             window_s=(self._start_s, stop_s),
+            tally=LoadTally(
+                unsent=len(unsent) if feed.scheduled and feed.queues else None,
+                sessions=feed.sessions(),
+            ),
         )
 
     def _enough(self) -> bool:
@@ -198,9 +175,13 @@ class _PhaseRun:
         ended = len(self._flights) - len(self._live)
         return (
             phase.measured_s is not None
-            and elapsed_s >= phase.measured_s
+            and elapsed_s >= max(phase.measured_s, phase.measured_e2e * self._median_e2e_s())
             and ended >= phase.min_completed
         )
+
+    def _median_e2e_s(self) -> float:
+        """Of what ended so far; 0 before anything has."""
+        return self._e2e_s[len(self._e2e_s) // 2] if self._e2e_s else 0.0
 
     def _nothing_to_send(self) -> bool:
         """True when a slot is free (or the schedule is over) and no request is left for it."""
@@ -209,24 +190,75 @@ class _PhaseRun:
         return (used_up and due_s is not None) or (due_s is None and not self._live)
 
     def _due_s(self) -> float | None:
-        due_s = self._phase.arrival.due_s(len(self._flights), len(self._live))
+        due_s = self._phase.feed.due_s(len(self._live))
         return None if due_s is None else self._start_s + due_s
 
+    def _next_s(self) -> float | None:
+        """The next instant of sending. After the stop: of what was due before it, and is late."""
+        if len(self._flights) >= self._phase.max_requests:
+            return None
+        due_s = self._due_s()
+        if due_s is None or self._stop_s is None:
+            return due_s
+        return due_s if self._phase.feed.scheduled and due_s < self._stop_s else None
+
     def _send(self, due_s: float) -> None:
-        phase = self._phase
-        item = phase.item(len(self._flights))
+        scheduled = self._phase.feed.scheduled
+        item = self._phase.feed.take()
         request = self._request(item)
         now_s = self._now_s()
-        intended_s = due_s if phase.arrival.scheduled else now_s
-        flight = _Flight(item=item, request=request, intended_s=intended_s, sent_s=now_s)
+        flight = Flight(
+            item=item,
+            request=request,
+            intended_s=due_s if scheduled else now_s,
+            dispatched_s=self._dispatched_s(due_s) if scheduled else now_s,
+            sent_s=now_s,
+            scheduled=scheduled,
+            warm_up=self._phase.warm_up,
+        )
         self._flights.append(flight)
+        self._live[request.request_id] = flight
         try:
             self._target.submit(request)
         except RequestError as error:
             flight.end(FinishReason.ERROR, str(error), self._now_s())
+            self._ended(flight)
         else:
-            self._live[request.request_id] = flight
-            self._replicas[request.request_id] = self._target.replica_of(request.request_id)
+            flight.replica = self._target.replica_of(request.request_id)
+
+    def _dispatched_s(self, due_s: float) -> float:
+        """When the request could leave the client's queue: on time, or when a slot fell free."""
+        return max(due_s, self._freed_s) if self._phase.feed.queues else due_s
+
+    def _ended(self, flight: Flight) -> None:
+        now_s = self._now_s()
+        if self._due_s() is None:
+            self._freed_s = now_s
+        del self._live[flight.request.request_id]
+        self._phase.feed.ended(flight, now_s - self._start_s)
+        if flight.error is None and flight.ended_s is not None and flight.sent_s is not None:
+            insort(self._e2e_s, flight.ended_s - flight.sent_s)
+
+    def _unsent(self) -> list[Flight]:
+        """What was due while sending went on, and waits in the client's queue to this day."""
+        found: list[Flight] = []
+        feed, stop_s = self._phase.feed, self._stop_s
+        while feed.scheduled and len(self._flights) + len(found) < self._phase.max_requests:
+            due_s = feed.due_s(0)
+            if stop_s is None or due_s is None or self._start_s + due_s >= stop_s:
+                break
+            item = feed.take()
+            flight = Flight(
+                item=item,
+                request=self._request(item),
+                intended_s=self._start_s + due_s,
+                dispatched_s=None,
+                sent_s=None,
+                warm_up=self._phase.warm_up,
+            )
+            flight.end(FinishReason.ABORT, None, self._now_s())
+            found.append(flight)
+        return found
 
     def _request(self, item: WorkItem) -> Request:
         phase = self._phase
@@ -239,43 +271,6 @@ class _PhaseRun:
                 max_tokens=wanted if phase.output_cap is None else min(wanted, phase.output_cap),
                 ignore_eos=phase.exact_output_length,
                 seq_seed=item.seed,
+                so_args=item.so_args,
             ),
         )
-
-    def _record(self, flight: _Flight) -> RequestRecord:
-        request = flight.request
-        text = hashlib.sha256(",".join(map(str, flight.ids)).encode()).hexdigest()[:16]
-        return RequestRecord(
-            request_id=request.request_id,
-            index=flight.item.index,
-            intended_s=flight.intended_s,
-            dispatched_s=flight.sent_s,
-            sent_s=flight.sent_s,
-            chunks=tuple(flight.chunks),
-            ended_s=flight.ended_s,
-            finish_reason=flight.finish_reason,
-            error=flight.error,
-            prompt_tokens=len(request.prompt_token_ids),
-            output_tokens=len(flight.ids),
-            requested_output_tokens=request.sampling.max_tokens,
-            exact_output_length=self._phase.exact_output_length,
-            cached_tokens=flight.cached_tokens,
-            proposed_tokens=sum(flight.proposed),
-            accepted_tokens=sum(flight.accepted),
-            verify_steps=flight.verify_steps,
-            emitted_tokens=flight.emitted_tokens,
-            accepted_by_position=_reached(flight.accepted),
-            proposed_by_position=_reached(flight.proposed),
-            reached_by_position=_reached(
-                [min(n + 1, m) for n, m in zip(flight.accepted, flight.proposed, strict=True)]
-            ),
-            preemptions=flight.preemptions,
-            replica=self._replicas.get(request.request_id),
-            warm_up=self._phase.warm_up,
-            text_hash=text if flight.ids else None,
-        )
-
-
-def _reached(lengths: list[int]) -> tuple[int, ...]:
-    """How many steps reached draft position 1, 2, ..."""
-    return tuple(sum(n > position for n in lengths) for position in range(max(lengths, default=0)))

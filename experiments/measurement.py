@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
-from experiments.records import RequestRecord, TelemetrySample
+from experiments.load_tally import LoadTally
+from experiments.records import ChunkKind, RequestRecord, TelemetrySample
+
+Window = tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """What one measured phase left behind. Seconds on the trial's clock."""
+    """What one measured phase left behind. Seconds on the trial's clock.
+
+    One window as a rule. A load of rounds has one a round in `windows_s`, ascending and apart,
+    and `window_s` is their hull: rates are what came inside them over their total length.
+    """
 
     requests: tuple[RequestRecord, ...]  # warm-up is left out of every metric
-    window_s: tuple[float, float]
+    window_s: Window
     devices: int | None
+    windows_s: tuple[Window, ...] = ()  # (): the one of window_s
+    spread_tokens: bool = False
+    """The tokens of a chunk were made evenly since the chunk before it, so that an edge of a
+    window cuts them. False: they count at the instant of their chunk."""
+    ramp_s: float = 0.0  # cut off in front of the window, because the load had not settled
     telemetry: tuple[TelemetrySample, ...] = ()
+    idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
+    tally: LoadTally | None = None  # what the sending side tells; None: nothing
     due_requests: int | None = None  # that the schedule wanted sent in the window; None: none
     counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
 
@@ -28,36 +44,79 @@ class Measurement:
         return tuple(r for r in self.requests if not r.warm_up and r.sent_s is not None)
 
     @cached_property
-    def succeeded(self) -> tuple[RequestRecord, ...]:
-        """Requests whose latencies count."""
+    def completed(self) -> tuple[RequestRecord, ...]:
+        """Requests that ended well, those of the ramp included."""
         return tuple(r for r in self.issued if succeeded(r))
 
-    @property
+    @cached_property
+    def settled(self) -> tuple[RequestRecord, ...]:
+        """Requests that were not sent in the ramp: those that latencies are asked of."""
+        if not self.ramp_s:
+            return self.issued
+        return tuple(r for r in self.issued if _sent(r) >= self.window_s[0])
+
+    @cached_property
+    def succeeded(self) -> tuple[RequestRecord, ...]:
+        """Requests whose latencies count: settled, and ended well."""
+        return tuple(r for r in self.settled if succeeded(r))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The stretches of time that are measured, ascending."""
+        return self.windows_s or (self.window_s,)
+
+    @cached_property
     def window_length_s(self) -> float:
         """Seconds measured; 0 for an empty window."""
-        return max(0.0, self.window_s[1] - self.window_s[0])
+        return sum(max(0.0, end - start) for start, end in self.windows)
 
     def inside(self, time_s: float | None) -> bool:
-        """True for an instant in the window, its end included."""
-        return time_s is not None and self.window_s[0] <= time_s <= self.window_s[1]
+        """True for an instant in a window, its end included."""
+        start, end = self.window_s
+        if time_s is None or not start <= time_s <= end:
+            return False
+        return not self.windows_s or any(low <= time_s <= high for low, high in self.windows_s)
 
-    def tokens_inside(self, request: RequestRecord) -> int:
-        """Output tokens of one request whose chunk arrived inside the window."""
+    def tokens_inside(self, request: RequestRecord) -> float:
+        """Output tokens of one request that came inside the window."""
+        if self.spread_tokens:
+            return self._spread_inside(request)
         return sum(chunk.tokens for chunk in request.chunks if self.inside(chunk.time_s))
 
     def seconds_inside(self, request: RequestRecord) -> float:
         """How long the request was in flight inside the window."""
-        start, end = in_flight_s(request, self.window_s[1])
-        return max(0.0, min(end, self.window_s[1]) - max(start, self.window_s[0]))
+        return self._overlap_s(*in_flight_s(request, self.window_s[1]))
+
+    def _spread_inside(self, request: RequestRecord) -> float:
+        first = [c.tokens for c in request.chunks[:1] if self._after_start(c.time_s)]
+        return sum(first) + sum(
+            now.tokens * self._overlap_s(before.time_s, now.time_s) / (now.time_s - before.time_s)
+            if now.time_s > before.time_s
+            else now.tokens * self.inside(now.time_s)
+            for before, now in pairwise(request.chunks)
+        )
+
+    def _after_start(self, time_s: float) -> bool:
+        """What came at the very start of a window was made before it."""
+        return any(start < time_s <= end for start, end in self.windows)
+
+    def _overlap_s(self, start_s: float, end_s: float) -> float:
+        return sum(max(0.0, min(end_s, end) - max(start_s, start)) for start, end in self.windows)
 
 
 def succeeded(request: RequestRecord) -> bool:
-    """Ended by itself, without an error and with at least one token."""
+    """Ended by itself, without an error, with at least one token, and at instants that are."""
     return (
         request.error is None
         and request.finish_reason not in (None, "abort", "error")
         and bool(request.chunks)
+        and math.isfinite(sum((chunk.time_s for chunk in request.chunks), request.sent_s or 0.0))
     )
+
+
+def lost(request: RequestRecord) -> bool:
+    """Sent and never heard of again: no end, no error, no cancellation."""
+    return request.finish_reason is None and request.error is None
 
 
 def cancelled(request: RequestRecord) -> bool:
@@ -74,6 +133,13 @@ def in_flight_s(request: RequestRecord, open_end_s: float) -> tuple[float, float
 def ttft_s(request: RequestRecord) -> float:
     """Of a successful request."""
     return request.chunks[0].time_s - _sent(request)
+
+
+def ttfo_s(request: RequestRecord) -> float | None:
+    """To the first token that is not reasoning; None where every one is."""
+    said = (c.time_s for c in request.chunks if c.kind is not ChunkKind.REASONING)
+    first = next(said, None)
+    return None if first is None else first - _sent(request)
 
 
 def e2e_s(request: RequestRecord) -> float:
@@ -94,7 +160,7 @@ def decode_s(request: RequestRecord) -> float:
 def tpot_s(request: RequestRecord) -> float | None:
     """None where the first chunk holds everything, or where no time passed after it."""
     tokens, seconds = decode_tokens(request), decode_s(request)
-    return seconds / tokens if tokens > 0 and seconds > 0 else None
+    return seconds / tokens if tokens > 0 and seconds / tokens > 0 else None
 
 
 def tpot_compat_s(request: RequestRecord) -> float | None:
@@ -106,32 +172,46 @@ def tpot_compat_s(request: RequestRecord) -> float | None:
 def gaps(request: RequestRecord) -> list[tuple[float, int]]:
     """(seconds, tokens) of every chunk after the first."""
     return [
-        (later.time_s - earlier.time_s, later.tokens)
-        for earlier, later in zip(request.chunks, request.chunks[1:], strict=False)
+        (later.time_s - earlier.time_s, later.tokens) for earlier, later in pairwise(request.chunks)
     ]
 
 
+def weighted_samples(
+    prefix: str, requests: Iterable[RequestRecord]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Values in seconds and how often each counts, of one latency family (`FAMILIES`).
+
+    [samples] each, in request order; what is no finite number is left out.
+    """
+    found = [pair for request in requests for pair in _SAMPLES[prefix](request)]
+    values = np.array([value for value, _ in found], dtype=float)
+    counts = np.array([count for _, count in found], dtype=np.int64)
+    sound = np.isfinite(values)
+    return values[sound], counts[sound]
+
+
 def samples(prefix: str, requests: Iterable[RequestRecord]) -> np.ndarray:
-    """The pooled samples of one latency family (`FAMILIES`) in request order. Seconds."""
-    return np.array([s for request in requests for s in _SAMPLES[prefix](request)], dtype=float)
+    """The pooled samples of one latency family in request order, each as often as it counts."""
+    return np.repeat(*weighted_samples(prefix, requests))
 
 
 def _sent(request: RequestRecord) -> float:
-    assert request.sent_s is not None, f"{request.request_id} succeeded without being sent"
+    assert request.sent_s is not None, f"{request.request_id} was not sent"
     return request.sent_s
 
 
-def _one(value: float | None) -> list[float]:
-    return [] if value is None else [value]
+def _one(value: float | None) -> list[tuple[float, int]]:
+    return [] if value is None else [(value, 1)]
 
 
-_SAMPLES: dict[str, Callable[[RequestRecord], list[float]]] = {
-    "ttft_s": lambda r: [ttft_s(r)],
-    "ttft_sched_s": lambda r: [r.chunks[0].time_s - r.intended_s],
+_SAMPLES: dict[str, Callable[[RequestRecord], list[tuple[float, int]]]] = {
+    "ttft_s": lambda r: _one(ttft_s(r)),
+    "ttft_sched_s": lambda r: _one(r.chunks[0].time_s - r.intended_s),
+    "ttfo_s": lambda r: _one(ttfo_s(r)),
     "tpot_s": lambda r: _one(tpot_s(r)),
     "tpot_compat_s": lambda r: _one(tpot_compat_s(r)),
-    "itl_s": lambda r: [gap / n for gap, n in gaps(r) for _ in range(n)],
-    "icl_s": lambda r: [gap for gap, _ in gaps(r)],
-    "e2e_s": lambda r: [e2e_s(r)],
-    "e2e_sched_s": lambda r: [r.chunks[-1].time_s - r.intended_s],
+    "itl_s": lambda r: [(gap / n, n) for gap, n in gaps(r) if n > 0],
+    "icl_s": lambda r: [(gap, 1) for gap, _ in gaps(r)],
+    "e2e_s": lambda r: _one(e2e_s(r)),
+    "e2e_sched_s": lambda r: _one(r.chunks[-1].time_s - r.intended_s),
 }

@@ -211,7 +211,7 @@ LOAD: Rows = (
         "requests",
         "min",
         "count of requests",
-        "ended with an error or without a token",
+        "ended with an error or without a token; lost ones are counted apart",
     ),
     (
         "cancelled_requests",
@@ -221,7 +221,7 @@ LOAD: Rows = (
         "count of requests",
         "aborted by the client because the drain time was over",
     ),
-    ("error_rate", "Error rate", "", "min", "ratio of requests", "failed / issued requests"),
+    ("error_rate", "Error rate", "", "min", "ratio of requests", "(failed + lost) / issued"),
     (
         "duration_s",
         "Measured time",
@@ -272,14 +272,6 @@ ENGINE: Rows = (
         "max",
         "ratio of steps",
         "decoder rows skipped / (run + skipped)",
-    ),
-    (
-        "energy_j_token",
-        "Energy per output token",
-        "J/tok",
-        "min",
-        "ratio of window",
-        "growth of the allocated devices' energy counters over the window / output tokens in it",
     ),
     (
         "cpu_percent",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from experiments.records import MetricValue
 
@@ -16,10 +17,12 @@ def missing(reason: str, n: int = 0) -> MetricValue:
 
 
 def finite(value: MetricValue) -> MetricValue:
-    """The same, or missing where it is no finite number."""
-    if value.value is None or math.isfinite(value.value):
+    """The same, or missing where it is no finite number; bounds that are none are left out."""
+    if value.value is not None and not math.isfinite(value.value):
+        return missing(f"came out as {value.value}", value.n)
+    if all(bound is None or math.isfinite(bound) for bound in (value.low, value.high)):
         return value
-    return missing(f"came out as {value.value}", value.n)
+    return replace(value, low=None, high=None)
 
 
 def ratio(over: float, under: float, n: int, reason: str) -> MetricValue:

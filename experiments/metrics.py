@@ -5,46 +5,34 @@ Definitions: `METRICS`. Every latency is over successful requests that are not w
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
-import numpy as np
-
-from experiments.energy import energy_j_token
+from experiments.client_metrics import client_metrics
+from experiments.device_metrics import device_metrics
 from experiments.gate_limits import Slo
 from experiments.goodput import goodput
+from experiments.latencies import interactivity, latencies
+from experiments.load_metrics import load_metrics
 from experiments.measurement import (
     Measurement,
     cancelled,
-    decode_s,
-    decode_tokens,
-    e2e_s,
     in_flight_s,
+    lost,
     samples,
     succeeded,
-    tpot_s,
 )
-from experiments.metric_specs import (
-    FAMILIES,
-    METRICS,
-    QUANTILES,
-    Direction,
-    MetricSpec,
-)
+from experiments.metric_rows_validity import AGREEMENT
+from experiments.metric_specs import METRICS, Direction, MetricSpec
 from experiments.metric_values import NO_END_INSIDE, NO_SUCCESS, finite, missing, ratio
-from experiments.records import MetricValue, RequestRecord
+from experiments.quantiles import needed_samples
+from experiments.records import MetricValue
 from experiments.speculation import speculation
+from experiments.steady import BIN_S, NEEDED_BINS, drift
 
 __all__ = ["METRICS", "Direction", "MetricSpec", "measure", "needed_samples"]
 
 
 NO_TOKEN_INSIDE = "no token came inside the window"
-BETWEEN_TOKENS = ("tpot_s", "tpot_compat_s", "itl_s", "icl_s")
-
-
-def needed_samples(quantile: float) -> int:
-    """Samples from which a quantile is shown: 2 ceil(1 / (1 - p)), 200 for p99."""
-    return 2 * math.ceil(round(1 / (1 - quantile), 9))
+NAMES_OF_AGREEMENT = tuple(row[0] for row in AGREEMENT)
+NOT_COMPARED = "held against other trials of its run when that is read"
 
 
 def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, MetricValue]:
@@ -52,16 +40,21 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
     values = {
         **_rates(measurement),
         **goodput(measurement, slo),
-        **_latencies(measurement),
+        **latencies(measurement),
         **speculation(measurement),
         **_load(measurement),
+        **_accounts(measurement),
+        **{name: missing(NOT_COMPARED) for name in NAMES_OF_AGREEMENT},
         **_engine(measurement),
+        **device_metrics(measurement),
+        **load_metrics(measurement),
+        **client_metrics(measurement),
     }
     return {name: finite(values[name]) for name in METRICS}
 
 
 def _rates(m: Measurement) -> dict[str, MetricValue]:
-    ok, window = m.succeeded, m.window_length_s
+    ok, window = m.completed, m.window_length_s
     output = sum(m.tokens_inside(r) for r in m.issued)
     prompt = sum(r.prompt_tokens for r in m.issued if r.chunks and m.inside(r.chunks[0].time_s))
     ended = sum(m.inside(r.chunks[-1].time_s) for r in ok)
@@ -82,7 +75,7 @@ def _rates(m: Measurement) -> dict[str, MetricValue]:
         "request_s": seen(ended, NO_END_INSIDE),
         "achieved_request_s": ratio(sent, window, len(m.issued), "the window is empty"),
         "request_rate_ratio": _kept_schedule(sent, m),
-        **_interactivity(ok),
+        **interactivity(m.succeeded),
     }
 
 
@@ -100,75 +93,10 @@ def _per_device(rate: MetricValue, devices: int | None) -> MetricValue:
     return MetricValue(value=rate.value / devices, n=rate.n)
 
 
-def _interactivity(ok: Sequence[RequestRecord]) -> dict[str, MetricValue]:
-    timed = [r for r in ok if tpot_s(r) is not None]
-    tpots = samples("tpot_s", ok)
-    if not timed:
-        reason = _why_no_tpot(ok)
-        return {name: missing(reason) for name in ("tok_s_user", "tok_s_user_p50", "tok_s_user_p1")}
-    harmonic = sum(map(decode_tokens, timed)) / sum(map(decode_s, timed))
-    slow = _quantile(tpots, QUANTILES["p99"], "")
-    return {
-        "tok_s_user": MetricValue(value=harmonic, n=len(timed)),
-        "tok_s_user_p50": _quantile(1 / tpots, QUANTILES["p50"], ""),
-        "tok_s_user_p1": slow
-        if slow.value is None
-        else MetricValue(value=1 / slow.value, n=len(timed)),
-    }
-
-
-def _why_no_tpot(ok: Sequence[RequestRecord]) -> str:
-    if not ok:
-        return NO_SUCCESS
-    if all(len(r.chunks) == 1 for r in ok):
-        return "every output came in one chunk: there is no time between tokens"
-    return "no time passed between the chunks of any request"
-
-
-def _latencies(m: Measurement) -> dict[str, MetricValue]:
-    values: dict[str, MetricValue] = {}
-    for prefix in FAMILIES:
-        pooled = samples(prefix, m.succeeded)
-        empty = _why_no_tpot(m.succeeded) if prefix in BETWEEN_TOKENS else NO_SUCCESS
-        values[f"{prefix}_mean"] = (
-            MetricValue(value=float(pooled.mean()), n=len(pooled))
-            if len(pooled)
-            else missing(empty)
-        )
-        for name, quantile in QUANTILES.items():
-            values[f"{prefix}_{name}"] = _quantile(pooled, quantile, empty)
-    return {**values, **_adjusted(m)}
-
-
-def _quantile(pooled: np.ndarray, quantile: float, empty: str) -> MetricValue:
-    n, needed = len(pooled), needed_samples(quantile)
-    if n == 0:
-        return missing(empty)
-    if n < needed:
-        return missing(f"n={n} < {needed}", n)
-    return MetricValue(value=float(np.quantile(pooled, quantile)), n=n)
-
-
-def _adjusted(m: Measurement) -> dict[str, MetricValue]:
-    times = [e2e_s(r) if succeeded(r) else math.inf for r in m.issued]
-    values = {}
-    for name in ("p90", "p99"):
-        n, needed = len(times), needed_samples(QUANTILES[name])
-        if n < needed:
-            values[f"e2e_s_{name}_adj"] = missing(f"n={n} < {needed}", n)
-            continue
-        value = float(np.quantile(np.array(times), QUANTILES[name], method="higher"))
-        values[f"e2e_s_{name}_adj"] = (
-            MetricValue(value=value, n=n)
-            if math.isfinite(value)
-            else missing("so many requests failed that it is infinite", n)
-        )
-    return values
-
-
 def _load(m: Measurement) -> dict[str, MetricValue]:
-    ok, issued = m.succeeded, m.issued
-    failed = sum(not succeeded(r) and not cancelled(r) for r in issued)
+    ok, issued = m.completed, m.issued
+    failed = sum(not (succeeded(r) or cancelled(r) or lost(r)) for r in issued)
+    unanswered = failed + sum(map(lost, issued))
     length = m.window_length_s
 
     def count(value: int) -> MetricValue:
@@ -183,8 +111,27 @@ def _load(m: Measurement) -> dict[str, MetricValue]:
         "completed_requests": count(len(ok)),
         "failed_requests": count(failed),
         "cancelled_requests": count(sum(map(cancelled, issued))),
-        "error_rate": ratio(failed, len(issued), len(issued), "nothing was sent"),
+        "error_rate": ratio(unanswered, len(issued), len(issued), "nothing was sent"),
         "duration_s": MetricValue(value=length, n=1) if length else missing("the window is empty"),
+    }
+
+
+def _accounts(m: Measurement) -> dict[str, MetricValue]:
+    issued, moved = m.issued, drift(m)
+    told = [r.prompt_hash for r in issued if r.prompt_hash is not None]
+    short = f"the window is shorter than {NEEDED_BINS * BIN_S:.0f} s, or is in pieces"
+    return {
+        "issued_requests": MetricValue(value=float(len(issued)), n=len(issued)),
+        "lost_requests": MetricValue(value=float(sum(map(lost, issued))), n=len(issued)),
+        "distinct_prompts": MetricValue(value=float(len(set(told))), n=len(told))
+        if told
+        else missing("no prompt was kept"),
+        "ramp_s": missing(short) if moved is None else MetricValue(value=m.ramp_s, n=1),
+        "drift": missing(short)
+        if moved is None
+        else MetricValue(
+            value=moved.share, n=1, low=moved.share - moved.error, high=moved.share + moved.error
+        ),
     }
 
 
@@ -197,7 +144,7 @@ def _concurrency(m: Measurement) -> MetricValue:
 
 def _peak(m: Measurement) -> int:
     """An end and a start at one instant do not overlap: a slot was handed on."""
-    events = []
+    events: list[tuple[float, int]] = []
     for request in m.issued:
         start, end = in_flight_s(request, m.window_s[1])
         if start <= m.window_s[1] and end >= m.window_s[0]:
@@ -239,7 +186,6 @@ def _engine(m: Measurement) -> dict[str, MetricValue]:
         "decoder_rows_skipped_share": missing(untold)
         if run is None or skipped is None
         else ratio(skipped, run + skipped, 1, "no row was run"),
-        "energy_j_token": energy_j_token(m),
         **_host(m),
     }
 

@@ -1,24 +1,40 @@
-"""Watches the host, and its NVIDIA devices, while a trial runs."""
+"""Watches the host, and the devices of the engine, while a trial runs."""
 
 from __future__ import annotations
 
-import contextlib
 import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import psutil
 
 from experiments.clock import Clock
-from experiments.nvidia import DeviceReading, NvidiaReader
+from experiments.devices import Allocation, DeviceReader, find_reader
+from experiments.errors import TelemetryError
+from experiments.host_energy import HostEnergy
+from experiments.process_tree import ProcessTree
 from experiments.records import TelemetrySample
-from experiments.targets.base import TargetFacts
+
+INTERVAL_S = 0.1
+SLOWEST_S = 0.5
+LATEST_OF = 128
+"""Samples among which the newest of every device is found."""
+MOST_SHARE = 0.1
+"""Of the time that may go into reading: slow devices are read less often, up to SLOWEST_S."""
 
 
 class Observer(Protocol):
     """Collects samples between `start` and `stop`."""
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
+        """Mean watts of all devices of the engine over `seconds`; None where one does not tell.
+
+        Nothing may be in flight. Takes no time where the engine has no device that tells.
+        """
+        ...
+
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         """Begin; instants count from `origin_ns` of the clock."""
         ...
 
@@ -30,7 +46,10 @@ class Observer(Protocol):
 class NoObserver:
     """Watches nothing: for simulations and tests."""
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
+        """Not known."""
+
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
         """Nothing to start."""
 
     def stop(self) -> tuple[TelemetrySample, ...]:
@@ -39,29 +58,45 @@ class NoObserver:
 
 
 class HostObserver:
-    """A thread that samples CPU, memory of this process and its children, and devices.
+    """A thread that reads CPU, memory of this process and its children, and devices.
 
     Only the devices that the target was given are read. A value that the host cannot tell
-    stays None.
+    stays None; why no device can be read stands in the host's rows.
     """
 
-    def __init__(self, interval_s: float = 0.25) -> None:
+    def __init__(self, interval_s: float = INTERVAL_S) -> None:
         self._interval_s = interval_s
         self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._samples: list[TelemetrySample] = []
 
-    def start(self, clock: Clock, origin_ns: int, facts: TargetFacts) -> None:
-        """One sample before this returns, then one every interval."""
+    def idle_power_w(self, clock: Clock, facts: Allocation, seconds: float) -> float | None:
+        """From readings an interval apart."""
+        reader, _ = _reader(facts)
+        if reader is None:
+            return None
+        watts: list[float | None] = []
+        try:
+            until_s = clock.now_ns() / 1e9 + seconds
+            while clock.now_ns() / 1e9 < until_s:
+                watts.append(_all_power_w(reader.read(clock.now_ns() / 1e9), facts.devices))
+                if watts[-1] is None:
+                    return None
+                clock.sleep(max(self._interval_s, reader.interval_s))
+        finally:
+            reader.close()
+        told = [w for w in watts if w is not None]
+        return sum(told) / len(told) if told else None
+
+    def start(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
+        """One reading before this returns, then one every interval."""
         self.stop()
         self._ended.clear()
-        self._samples = []
-        reader = NvidiaReader.find(facts.device_uuids) if facts.device_uuids else None
-        psutil.cpu_percent(None)  # the first reading has nothing to compare with
-        first = self._sampled(clock, origin_ns, reader)
+        instruments = Instruments(clock, origin_ns, facts)
+        first = instruments.look()
         self._samples = [replace(sample, cpu_percent=None) for sample in first]
         self._thread = threading.Thread(
-            target=self._watch, args=(clock, origin_ns, reader), name="observer", daemon=True
+            target=self._watch, args=(instruments,), name="observer", daemon=True
         )
         self._thread.start()
 
@@ -73,47 +108,83 @@ class HostObserver:
             self._thread = None
         return tuple(self._samples)
 
-    def _watch(self, clock: Clock, origin_ns: int, reader: NvidiaReader | None) -> None:
-        ended = False
+    def latest(self) -> tuple[TelemetrySample, ...]:
+        """The host and every device, as last read; nothing before `start`. Any thread."""
+        samples = self._samples
+        newest = {sample.device_index: sample for sample in samples[-LATEST_OF:]}
+        return tuple(newest.values()) if self._thread is not None else ()
+
+    def _watch(self, instruments: Instruments) -> None:
+        """Instants are multiples of the interval, so that the time of reading adds no drift."""
+        ended, next_s = False, instruments.now_s()
         while not ended:
-            ended = self._ended.wait(self._interval_s)
-            self._samples += self._sampled(clock, origin_ns, reader)
-        if reader:
-            reader.close()
-
-    @staticmethod
-    def _sampled(
-        clock: Clock, origin_ns: int, reader: NvidiaReader | None
-    ) -> list[TelemetrySample]:
-        """The devices first: their counters belong to the instant."""
-        time_s = (clock.now_ns() - origin_ns) / 1e9
-        return _samples(time_s, reader.read() if reader else [])
+            next_s += self._interval_s
+            now_s = instruments.now_s()
+            pause_s = min(instruments.took_s / MOST_SHARE, SLOWEST_S)
+            next_s = max(next_s, now_s, instruments.read_s + pause_s)
+            ended = self._ended.wait(next_s - now_s)
+            self._samples += instruments.look()
+        instruments.close()
 
 
-def _samples(time_s: float, readings: list[DeviceReading]) -> list[TelemetrySample]:
-    """The host's values go with the first device, so that a mean over samples counts them once."""
-    host = TelemetrySample(
-        time_s=time_s, cpu_percent=psutil.cpu_percent(None), memory_bytes=_memory_bytes()
-    )
-    devices = [
-        TelemetrySample(
+class Instruments:
+    """Everything that is read at one instant, and how long that took. One thread uses it."""
+
+    def __init__(self, clock: Clock, origin_ns: int, facts: Allocation) -> None:
+        self._clock = clock
+        self._origin_ns = origin_ns
+        self._reader, self._reason = _reader(facts)
+        self._devices_at_s: float | None = None
+        self._tree = ProcessTree()
+        self._host_energy = HostEnergy()
+        self.read_s = 0.0
+        self.took_s = 0.0
+        psutil.cpu_percent(None)  # the first answer has nothing to compare with
+
+    def now_s(self) -> float:
+        """Seconds on the trial's clock."""
+        return (self._clock.now_ns() - self._origin_ns) / 1e9
+
+    def look(self) -> list[TelemetrySample]:
+        """The host's row, then the devices'. They are read first: counters are of the instant."""
+        time_s = self.read_s = self.now_s()
+        devices = self._read_devices(time_s)
+        host = TelemetrySample(
             time_s=time_s,
-            device_index=reading.index,
-            device_power_w=reading.power_w,
-            device_energy_j=reading.energy_j,
-            device_memory_bytes=reading.memory_bytes,
-            device_clock_mhz=reading.clock_mhz,
+            cpu_percent=psutil.cpu_percent(None),
+            memory_bytes=self._tree.memory_bytes(time_s),
+            host_energy_j=self._host_energy.read_j(),
+            telemetry_reason=self._reason,
         )
-        for reading in readings
-    ]
-    return [host, *devices]
+        self.took_s = self.now_s() - time_s
+        return [host, *devices]
+
+    def close(self) -> None:
+        """Give the devices back."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def _read_devices(self, time_s: float) -> list[TelemetrySample]:
+        if self._reader is None:
+            return []
+        due = self._devices_at_s is None or time_s >= self._devices_at_s + self._reader.interval_s
+        if not due:
+            return []
+        self._devices_at_s = time_s
+        return self._reader.read(time_s)
 
 
-def _memory_bytes() -> int:
-    """Resident memory of this process and every process it started."""
-    me = psutil.Process()
-    total = me.memory_info().rss
-    for child in me.children(recursive=True):
-        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-            total += child.memory_info().rss
-    return total
+def _reader(facts: Allocation) -> tuple[DeviceReader | None, str | None]:
+    """A reader of the engine's devices, or why there is none; neither: it has no device."""
+    if not facts.device_uuids:
+        return None, None
+    try:
+        return find_reader(facts.device_uuids), None
+    except TelemetryError as error:
+        return None, str(error)
+
+
+def _all_power_w(rows: Sequence[TelemetrySample], devices: int | None) -> float | None:
+    """Watts of all devices together; None unless every one of them tells."""
+    told = [row.device_power_w for row in rows if row.device_power_w is not None]
+    return sum(told) if told and len(told) == devices else None

@@ -9,41 +9,17 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from experiments.axis_blocks import AxisBlock
 from experiments.border import MOST_SHOWN, Border, brief, explain
 from experiments.errors import PlanError
 from experiments.gate_limits import GateLimits, Slo
 from experiments.load_specs import ClosedLoad, Load
 from experiments.protocol import PROTOCOLS, Protocol, named_protocol
 from experiments.records import AxisValue
+from experiments.repeat_rule import RepeatRule, as_repeat_rule
+from experiments.search_spec import SearchSpec
+from experiments.targets.http_spec import HttpSpec
 from experiments.workload_specs import WorkloadSpec, resolved_source
-
-
-class AxisBlock(Border):
-    """Axes that vary together: every combination (`product`) or side by side (`zip`)."""
-
-    product: dict[str, list[AxisValue]] | None = None
-    zip: dict[str, list[AxisValue]] | None = None
-
-    @model_validator(mode="after")
-    def _one_kind(self) -> Self:
-        if (self.product is None) == (self.zip is None):
-            raise ValueError("needs exactly one of product and zip")
-        for name, values in self.axes.items():
-            if not values:
-                raise ValueError(f"axis {name} has no value")
-            if self.product and len({(type(v), v) for v in values}) < len(values):
-                raise ValueError(f"axis {name} names a value twice")
-        lengths = {name: len(values) for name, values in self.axes.items()}
-        if self.zip is not None and len(set(lengths.values())) > 1:
-            raise ValueError(f"zip needs lists of one length, got {lengths}")
-        if not lengths:
-            raise ValueError("names no axis")
-        return self
-
-    @property
-    def axes(self) -> dict[str, list[AxisValue]]:
-        """The lists by axis name, of either kind."""
-        return (self.product if self.product is not None else self.zip) or {}
 
 
 def _as_list(value: object) -> object:
@@ -55,15 +31,19 @@ class Plan(Border):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     question: str = ""
-    target: Literal["in_process", "simulated"] = "in_process"
+    target: Literal["in_process", "simulated", "http"] = "in_process"
     simulation: dict[str, AxisValue] = Field(default_factory=dict)
+    http: HttpSpec | None = None
+    clients: int = Field(default=1, ge=1, le=64)  # processes that send the load to a server
     protocol: Annotated[Protocol, BeforeValidator(named_protocol)] = PROTOCOLS["quick"]
     engine: dict[str, AxisValue] = Field(default_factory=dict)
     axes: list[AxisBlock] = Field(default_factory=list)
     workloads: list[WorkloadSpec] = Field(min_length=1)
     load: Load = ClosedLoad()
     where: Annotated[list[str], BeforeValidator(_as_list)] = Field(default_factory=list)
-    repeats: int | None = Field(default=None, ge=1)  # None: as the protocol says
+    repeats: Annotated[RepeatRule | None, BeforeValidator(as_repeat_rule)] = None
+    """None: as often as the protocol says."""
+    search: SearchSpec | None = None
     gates: GateLimits = GateLimits()
     slo: Slo | None = None
     seed: int = Field(default=0, ge=0)
@@ -86,10 +66,36 @@ class Plan(Border):
             raise ValueError("simulation is only read with target: simulated")
         return self
 
+    @model_validator(mode="after")
+    def _http_has_a_target(self) -> Self:
+        if (self.http is None) == (self.target == "http"):
+            raise ValueError("target: http and the field http (url, model, ...) go together")
+        if self.clients > 1 and self.target != "http":
+            raise ValueError("an engine in this process has one client: clients needs target: http")
+        return self
+
+    @model_validator(mode="after")
+    def _one_way_to_the_points(self) -> Self:
+        if self.search is None:
+            return self
+        for name, given in (("axes", self.axes), ("repeats", self.repeats)):
+            if given:
+                raise ValueError(f"search and {name} exclude each other")
+        if len(self.workloads) > 1:
+            raise ValueError("a search has one workload")
+        return self
+
     @property
-    def repeat_count(self) -> int:
+    def repeat_rule(self) -> RepeatRule:
         """How often every point is measured."""
-        return self.repeats if self.repeats is not None else self.protocol.repeats
+        often = self.protocol.repeats
+        return self.repeats if self.repeats is not None else RepeatRule(min=often, max=often)
+
+    @property
+    def varied(self) -> set[str]:
+        """The names that axes or the search vary."""
+        blocks = {name for block in self.axes for name in block.axes}
+        return blocks if self.search is None else {*self.search.over}
 
     def document(self) -> dict[str, Any]:  # a JSON document has no narrower type
         """The whole plan, defaults filled in, ready for JSON; `load_plan` reads it back."""
@@ -103,7 +109,7 @@ class Plan(Border):
 def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = None) -> Plan:
     """Read a plan; workload files are looked up from `base_dir` (the plan's own folder).
 
-    PlanError names the field and the remedy. Files are not opened yet; `expand` reads them.
+    PlanError names the field and the remedy. Files are not opened yet; expanding the plan does.
     """
     if isinstance(source, Path):
         return load_plan(_read_yaml(source), base_dir=base_dir or source.parent)
@@ -115,7 +121,8 @@ def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = No
     except ValidationError as error:
         raise explain(error, Plan, where=where) from error
     workloads = [resolved_source(workload, base_dir) for workload in plan.workloads]
-    return plan.model_copy(update={"workloads": workloads})
+    http = plan.http.located(base_dir) if plan.http is not None else None
+    return plan.model_copy(update={"workloads": workloads, "http": http})
 
 
 class _UniqueKeys(yaml.SafeLoader):

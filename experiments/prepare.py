@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 
 from experiments.content import Content, TextIds
 from experiments.errors import WorkloadError
 from experiments.targets.base import TargetFacts
+from experiments.text_rows import TextRow, is_jsonl, text_rows
 from experiments.trace_workload import prepare_trace
-from experiments.traces import json_rows, read_text
-from experiments.workload import SyntheticWorkload, TextWorkload, Workload, check_fit, random_ids
+from experiments.workload import SyntheticWorkload, TextWorkload, Workload, random_ids
 from experiments.workload_specs import (
     SyntheticSpec,
     TextSpec,
@@ -21,68 +20,59 @@ from experiments.workload_specs import (
     opened,
 )
 
+Encode = Callable[[str], list[int]]
 
-def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Callable[[str], list[int]]) -> Workload:
+
+def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Encode) -> Workload:
     """Read what the workload needs and fit it to the model.
 
-    WorkloadError where a file is damaged or a request cannot fit the context.
+    WorkloadError where a file is damaged, a request cannot fit the context, or the engine takes
+    no grammar and the workload has one.
     """
+    if spec.so_args is not None and not facts.takes_grammars:
+        raise WorkloadError(
+            "asks for structured output, which this engine does not have yet",
+            where=f"workload {spec.name}: {'grammar' if spec.grammar else 'json_schema'}",
+            remedy="Take the field out.",
+        )
     if isinstance(spec, SyntheticSpec):
-        return SyntheticWorkload(spec=spec, facts=facts)
+        return SyntheticWorkload(spec=spec, facts=facts, content=_content(spec, facts, encode))
     if isinstance(spec, TraceSpec):
         return prepare_trace(spec, facts, _content(spec, facts, encode))
     return _prepare_text(spec, facts, encode)
 
 
-def _prepare_text(
-    spec: TextSpec, facts: TargetFacts, encode: Callable[[str], list[int]]
-) -> TextWorkload:
+def _prepare_text(spec: TextSpec, facts: TargetFacts, encode: Encode) -> TextWorkload:
     path = opened(spec.path)
-    texts = _texts(path)
-    prompts = [encode(text) for text in texts] if _is_jsonl(path) else _cut(spec, encode(texts[0]))
+    rows = text_rows(path, encode)
+    if not is_jsonl(path):
+        rows = _cut(spec, rows[0])
     if spec.prompt_tokens is not None:
-        prompts = [prompt[: spec.prompt_tokens] for prompt in prompts]
-    prompts = [prompt for prompt in prompts if prompt]
-    if not prompts:
+        rows = [TextRow(row.prompt[: spec.prompt_tokens], row.output_tokens) for row in rows]
+    rows = [row for row in rows if row.prompt]
+    if not rows:
         raise WorkloadError("has no prompt", where=str(path))
-    longest = max(len(prompt) for prompt in prompts)
-    check_fit(
-        longest + spec.output_tokens, facts, f"workload {spec.name}", "Set or lower prompt_tokens."
+    return TextWorkload(
+        spec=spec,
+        facts=facts,
+        prompts=tuple(row.prompt for row in rows),
+        output_tokens=tuple(row.output_tokens or spec.output_tokens for row in rows),
     )
-    return TextWorkload(spec=spec, facts=facts, prompts=tuple(tuple(p) for p in prompts))
 
 
-def _cut(spec: TextSpec, ids: list[int]) -> list[list[int]]:
+def _cut(spec: TextSpec, whole: TextRow) -> list[TextRow]:
     if spec.prompt_tokens is None:
-        return [ids]
-    size = spec.prompt_tokens
-    whole = len(ids) - len(ids) % size if len(ids) >= size else len(ids)
-    return [ids[start : start + size] for start in range(0, whole, size)]
+        return [whole]
+    size, ids = spec.prompt_tokens, whole.prompt
+    used = len(ids) - len(ids) % size if len(ids) >= size else len(ids)
+    return [TextRow(ids[start : start + size], None) for start in range(0, used, size)]
 
 
-def _content(spec: TraceSpec, facts: TargetFacts, encode: Callable[[str], list[int]]) -> Content:
+def _content(spec: SyntheticSpec | TraceSpec, facts: TargetFacts, encode: Encode) -> Content:
     if spec.content is None:
         return random_ids(facts)
     path = opened(spec.content)
-    ids = [token_id for text in _texts(path) for token_id in encode(text)]
+    ids = [token_id for row in text_rows(path, encode) for token_id in row.prompt]
     if not ids:
         raise WorkloadError("has no text", where=str(path))
     return TextIds(stream=np.array(ids, dtype=np.int64))
-
-
-def _is_jsonl(path: Path) -> bool:
-    return path.suffix == ".jsonl"
-
-
-def _texts(path: Path) -> list[str]:
-    """The prompts of a JSONL file, or the one text of any other."""
-    text = read_text(path)
-    if not _is_jsonl(path):
-        return [text]
-    prompts = []
-    for place, row in json_rows(path, text.split("\n")):
-        prompt = row.get("prompt")
-        if not isinstance(prompt, str):
-            raise WorkloadError("has no text field `prompt`", where=place)
-        prompts.append(prompt)
-    return prompts

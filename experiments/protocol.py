@@ -19,19 +19,26 @@ class Protocol(Border):
     A trial stops sending when `measured_s` have passed, and `measured_per_slot` requests a slot
     and `measured_requests` in all (a median needs 4) are complete; at the latest after `limit_s`
     or `max_requests`. Then it drains for at most `drain_s`. `limit_s` bounds the warm-up too.
-    `quick` bounds the time and is stamped indicative; `standard` follows the rule 60 s and 10
-    requests a slot.
+    `quick` bounds the time and is stamped indicative; `standard` follows the rule 60 s, three
+    times the median E2E and 10 requests a slot, warms up until rounds go equally fast, and cuts
+    off the part of the window in which the load had not settled.
     """
 
     name: Literal["quick", "standard"] = "quick"
     warm_up_per_slot: int = Field(default=1, ge=0)
     warm_up_output_tokens: int | None = Field(default=4, ge=1)  # None: as the workload asks
+    warm_up_rounds: int = Field(default=1, ge=1)  # at most; each has fresh content
+    warm_up_cv: float | None = Field(default=None, gt=0)  # that ends the rounds; None: one is all
     measured_s: float = Field(default=2.0, ge=0)
+    measured_e2e: float = Field(default=0.0, ge=0)  # and so many times the median E2E
     measured_per_slot: int = Field(default=1, ge=1)
     measured_requests: int = Field(default=4, ge=1)
     limit_s: float = Field(default=10.0, gt=0)
     max_requests: int = Field(default=10_000, ge=1)
     drain_s: float = Field(default=20.0, gt=0)
+    idle_s: float = Field(default=0.5, ge=0)  # of watching idle devices before the load
+    drop_ramp: bool = True  # where the window is long enough to tell
+    keep_output_tokens: int = Field(default=200_000, ge=0)  # ids kept a trial; hashes always are
     repeats: int = Field(default=1, ge=1)
     bootstrap_draws: int = Field(default=200, ge=20)
 
@@ -52,12 +59,16 @@ PROTOCOLS = {
         name="standard",
         warm_up_per_slot=2,
         warm_up_output_tokens=None,
+        warm_up_rounds=10,
+        warm_up_cv=0.05,
         measured_s=60.0,
+        measured_e2e=3.0,
         measured_per_slot=10,
         measured_requests=200,
         limit_s=600.0,
         max_requests=1_000_000,
         drain_s=300.0,
+        idle_s=2.0,
         repeats=3,
         bootstrap_draws=500,
     ),

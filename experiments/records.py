@@ -14,12 +14,23 @@ AxisValue = str | int | float | bool | None
 
 
 class TrialState(StrEnum):
-    """How a trial ended. OK and INVALID have metrics; FAILED and SKIPPED have a reason."""
+    """How a trial ended. OK and INVALID have metrics; the others have a reason."""
 
     OK = "ok"
     INVALID = "invalid"  # measured, but a gate did not pass
     FAILED = "failed"
     SKIPPED = "skipped"
+    CANCELLED = "cancelled"  # given up while it ran; a resume measures it again
+
+
+class FailureKind(StrEnum):
+    """What ended a trial that has no metrics: what may be tried again, and what is known by it."""
+
+    CAPACITY = "capacity"  # no room for this load: none for a larger one either
+    START_CAPACITY = "start_capacity"  # no room for the engine itself, whatever the load
+    START = "start"  # the engine did not start
+    CRASH = "crash"  # the engine died, hung up or was lost
+    REFUSED = "refused"  # it will refuse the same again
 
 
 class ChunkKind(StrEnum):
@@ -80,6 +91,7 @@ class RequestRecord:
     replica: int | None = None
     warm_up: bool = False  # not part of any metric
     text_hash: str | None = None  # of the output ids, to compare arms
+    prompt_hash: str | None = None  # of the prompt ids: equal prompts, equal hash
     output_token_ids: tuple[int, ...] | None = None  # None: not kept, or the target gives none
     headers_s: float | None = None  # the first byte of an HTTP answer
     closed_s: float | None = None  # the stream was over; None where it is the last chunk
@@ -138,16 +150,20 @@ class TelemetrySample:
     cpu_percent: float | None = None
     memory_bytes: int | None = None
     device_index: int | None = None
-    device_power_w: float | None = None
-    device_energy_j: float | None = None
+    device_power_w: float | None = None  # as near to the instant as the device tells
+    device_power_average_w: float | None = None  # over the device's own last moment, about 1 s
+    device_energy_j: float | None = None  # a counter; only its growth means anything
     device_memory_bytes: int | None = None
-    device_clock_mhz: float | None = None
+    device_clock_mhz: float | None = None  # of the cores that compute
+    device_memory_clock_mhz: float | None = None
     device_temperature_c: float | None = None
     device_utilisation_percent: float | None = None
     device_power_limit_w: float | None = None
     throttle_reasons: tuple[str, ...] | None = None  # in force at the instant; () = none
     foreign_processes: int | None = None  # on the device, and not of this experiment
     client_cpu_percent: float | None = None  # of one core: what generating the load cost
+    host_energy_j: float | None = None  # a counter of the processor packages
+    telemetry_reason: str | None = None  # why this row lacks power or energy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,3 +200,8 @@ class TrialRecord:
     calibration: Calibration | None = None  # None: not asked for, or no client of its own
     idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
     attempts: int = 1  # how often it was tried; more than 1 after a retry
+    outputs: tuple[str, ...] = ()
+    """Fingerprints of greedy outputs, `<asked>-<came>-<output tokens>`, the first two in hex: two
+    trials that share the first part asked the same, and must share the rest where their engines
+    must agree."""
+    failure: FailureKind | None = None  # of a FAILED trial that measured nothing

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import random
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from experiments.arrival import arrival
 from experiments.axes import (
     WORKLOAD_AXIS,
     check_names,
@@ -21,7 +18,8 @@ from experiments.axes import (
 from experiments.constraint import Constraint
 from experiments.errors import PlanError
 from experiments.identity import digest
-from experiments.load_specs import ClosedLoad, Load, TraceLoad
+from experiments.load_checks import check_clients, check_load, load_facts, shaped
+from experiments.load_specs import Load
 from experiments.plan import Plan
 from experiments.prepare import prepare
 from experiments.records import AxisValue, Point, TrialId
@@ -46,8 +44,8 @@ class PlannedTrial:
 
     @property
     def batch_size(self) -> int | None:
-        """Requests kept in flight; None in an open loop."""
-        return self.load.batch_size if isinstance(self.load, ClosedLoad) else None
+        """Requests that the load keeps in flight at most; None in an open loop."""
+        return self.load.slots
 
     @property
     def engine_key(self) -> str:
@@ -56,7 +54,7 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Cell:
+class Cell:
     """One combination of axis values, sorted into what each part reads."""
 
     axes: dict[str, AxisValue]
@@ -65,99 +63,49 @@ class _Cell:
     load: Load
 
 
-def expand(plan: Plan, target: Target, *, code_version: str) -> list[PlannedTrial]:
-    """Every trial of the plan, in the order in which it runs; at most `plan.max_trials`.
+class Space:
+    """The way from axis values to trials; reads every workload and checkpoint once.
 
-    All points are measured once before any is measured again, so that a host that grows slower
-    slows every point. One pass runs the trials of one engine configuration together.
     Nothing is started; `target` answers for checkpoints and reads workload files. PlanError,
-    WorkloadError, ConfigError or CheckpointError say what is wrong before anything runs.
+    WorkloadError, ConfigError or CheckpointError say what is wrong.
     """
-    expander = _Expander(plan, target, code_version)
-    cells = expander.cells()
-    shuffler = random.Random(plan.seed)
-    ordered: list[PlannedTrial] = []
-    for repeat in range(plan.repeat_count):
-        once = [expander.trial(cell, repeat) for cell in cells]
-        _refuse_duplicates(once, plan)
-        ordered += once if plan.order == "as_written" else _blocked(once, shuffler)
-    return ordered[: plan.max_trials]
-
-
-def engine_starts(trials: list[PlannedTrial]) -> int:
-    """How often an engine is started to run the trials in their order."""
-    return sum(1 for _ in itertools.groupby(trials, key=lambda trial: trial.engine_key))
-
-
-class _Expander:
-    """The way from axes to trials; reads every workload and checkpoint once."""
 
     def __init__(self, plan: Plan, target: Target, code_version: str) -> None:
-        self._plan = plan
+        check_names(plan)
+        self.plan = plan
         self._target = target
         self._code_version = code_version
         self._engine_names = engine_names()
-        self._constraints = [Constraint(text) for text in plan.where]
+        self._conditional = {
+            name for block in plan.axes if block.when is not None for name in block.axes
+        }
+        self._where = [Constraint(text) for text in plan.where]
+        self._when = {
+            block.when: Constraint(block.when, "axes.when")
+            for block in plan.axes
+            if block.when is not None
+        }
         self._facts: dict[str, TargetFacts] = {}
         self._workloads: dict[str, Workload] = {}
 
-    def cells(self) -> list[_Cell]:
-        """The combinations that meet `where`."""
-        check_names(self._plan)
-        cells = [self._cell(axes) for axes in combinations(self._plan)]
-        kept = [cell for cell in cells if self._meets(cell)]
-        if not kept:
-            raise PlanError(
-                f"no point is left of {len(cells)}",
-                where="where",
-                remedy=f"Loosen {' and '.join(self._plan.where)}.",
-            )
-        return kept
+    def points(self) -> tuple[list[PlannedTrial], tuple[str, ...]]:
+        """The first repeat of every point that meets `where`, as the plan writes them; notes.
 
-    def trial(self, cell: _Cell, repeat: int) -> PlannedTrial:
-        """One trial; the target holds the configuration against its model."""
-        settings = self._target.settings(cell.engine)
-        facts = self._described(settings)
-        workload = self._prepared(cell.spec, settings, facts)
-        if isinstance(cell.load, TraceLoad):
-            arrival(cell.load, workload, count=self._plan.protocol.max_requests, salt="")
-        load = cell.load.model_dump()
-        asked = {**_flat(cell.spec), **workload.description(), "load": load.pop("kind"), **load}
-        if self._plan.slo is not None:
-            asked |= self._plan.slo.limits()
-        point = Point(
-            axes=cell.axes,
-            engine=dict(facts.configuration),
-            workload=asked,
-            checkpoint=facts.fingerprint,
-        )
-        return PlannedTrial(
-            trial_id=self._trial_id(point, repeat, facts),
-            point=point,
-            repeat=repeat,
-            facts=facts,
-            workload=workload,
-            load=cell.load,
-            salt=digest(self._plan.seed, workload.content_hash, cell.load.model_dump(), repeat),
-        )
+        Two equal points are refused, unless they differ in conditional axes only: then they are
+        one, and a note says so.
+        """
+        found: dict[TrialId, tuple[Cell, PlannedTrial]] = {}
+        notes: list[str] = []
+        for cell in self._cells():
+            trial = self.trial(cell)
+            first, _ = found.setdefault(trial.trial_id, (cell, trial))
+            if first is not cell:
+                notes.append(self._merged(cell, first))
+        return [trial for _, trial in found.values()], tuple(notes)
 
-    def _trial_id(self, point: Point, repeat: int, facts: TargetFacts) -> TrialId:
-        """Paths say where things are, not what they are: content stands in for them."""
-        plan = self._plan
-        return TrialId(
-            digest(
-                {k: v for k, v in point.engine.items() if k != "model"},
-                {k: v for k, v in point.workload.items() if k != "path"},
-                facts.fingerprint,
-                repeat,
-                plan.protocol.model_dump(),
-                (plan.target, plan.simulation, plan.seed),
-                self._code_version,
-            )
-        )
-
-    def _cell(self, axes: dict[str, AxisValue]) -> _Cell:
-        plan = self._plan
+    def cell(self, axes: dict[str, AxisValue]) -> Cell:
+        """One combination; PlanError for a value that its field refuses."""
+        plan = self.plan
         spec = picked_workload(plan, axes)
         load = plan.load
         engine = dict(plan.engine)
@@ -170,14 +118,111 @@ class _Expander:
                 load = with_field(load, name, value)
             else:
                 spec = with_field(spec, name, value)
-        return _Cell(axes=axes, engine=engine, spec=spec, load=load)
+        return Cell(axes=axes, engine=engine, spec=shaped(spec, load), load=load)
 
-    def _meets(self, cell: _Cell) -> bool:
-        if not self._constraints:
+    def meets(self, cell: Cell) -> bool:
+        """Whether `where` keeps the point."""
+        if not self._where:
             return True
+        values = self._values(cell)
+        return all(constraint.holds(values) for constraint in self._where)
+
+    def trial(self, cell: Cell) -> PlannedTrial:
+        """The first repeat of one point; the target holds the configuration against its model."""
+        settings = self._target.settings(cell.engine)
+        facts = self._described(settings)
+        workload = self._prepared(cell.spec, settings, facts)
+        check_load(cell.load, workload, facts)
+        check_clients(cell.load, self.plan.clients)
+        asked = {
+            **_flat(cell.spec),
+            **workload.description(),
+            **load_facts(cell.load, workload),
+        }
+        if self.plan.slo is not None:
+            asked |= self.plan.slo.limits()
+        point = Point(
+            axes={**cell.axes, **self._kept(cell, facts)},
+            engine=dict(facts.configuration),
+            workload=asked,
+            checkpoint=facts.fingerprint,
+        )
+        first = PlannedTrial(
+            trial_id=TrialId(""),
+            point=point,
+            repeat=0,
+            facts=facts,
+            workload=workload,
+            load=cell.load,
+            salt="",
+        )
+        return self.again(first, 0)
+
+    def again(self, trial: PlannedTrial, repeat: int) -> PlannedTrial:
+        """Another repeat of the same point: its own id, and content of its own."""
+        load = trial.load.model_dump()
+        return replace(
+            trial,
+            repeat=repeat,
+            trial_id=self._trial_id(trial.point, repeat, trial.facts),
+            salt=digest(self.plan.seed, trial.workload.content_hash, load, repeat),
+        )
+
+    def _cells(self) -> list[Cell]:
+        cells = [self.cell(axes) for axes in combinations(self.plan, self._applies)]
+        kept = [cell for cell in cells if self.meets(cell)]
+        if not kept:
+            raise PlanError(
+                f"no point is left of {len(cells)}",
+                where="where",
+                remedy=f"Loosen {' and '.join(self.plan.where)}.",
+            )
+        return kept
+
+    def _applies(self, when: str, axes: dict[str, AxisValue]) -> bool:
+        return self._when[when].holds(self._values(self.cell(axes)))
+
+    def _kept(self, cell: Cell, facts: TargetFacts) -> dict[str, AxisValue]:
+        """Of the conditional axes that the point lacks, the values that hold for it."""
+        lacking = sorted(self._conditional - cell.axes.keys())
+        values = {**_flat(cell.spec), **cell.load.model_dump(), **facts.configuration}
+        return {name: values[name] for name in lacking if name in values}
+
+    def _merged(self, cell: Cell, first: Cell) -> str:
+        """The note on two equal points; PlanError where no condition explains them."""
+        names = cell.axes.keys() | first.axes.keys()
+        apart = {name for name in names if cell.axes.get(name) != first.axes.get(name)}
+        if not apart or not apart <= self._conditional:
+            raise PlanError(
+                f"the point {cell.axes} is the same configuration as {first.axes}",
+                where=f"plan {self.plan.name}: axes",
+                remedy="Take one of the two out.",
+            )
+        return f"the point {cell.axes} is the same as {first.axes} and is measured once"
+
+    def _trial_id(self, point: Point, repeat: int, facts: TargetFacts) -> TrialId:
+        """Paths say where things are, not what they are: content stands in for them, if known."""
+        plan = self.plan
+        asked = (plan.target, plan.simulation, plan.seed)
+        if plan.http is not None:
+            asked = (*asked, plan.http.identity(), facts.tokenizer_hash, plan.clients)
+        return TrialId(
+            digest(
+                {k: v for k, v in point.engine.items() if k != "model" or plan.http is not None},
+                {k: v for k, v in point.workload.items() if k != "path"},
+                facts.fingerprint,
+                repeat,
+                plan.protocol.model_dump(),
+                asked,
+                self._code_version,
+            )
+        )
+
+    def _values(self, cell: Cell) -> dict[str, AxisValue]:
+        """What a condition may name."""
         settings = self._target.settings(cell.engine)
         facts = self._described({"model": settings["model"]})
-        values = {
+        return {
             **_flat(cell.spec),
             **cell.load.model_dump(),
             **settings,
@@ -185,9 +230,8 @@ class _Expander:
             "window": facts.window,
             "draft_block": facts.draft_block,
             "max_positions": facts.max_positions,
-            "max_backtrack": settings["max_backtrack_tokens"],
+            "max_backtrack": settings.get("max_backtrack_tokens"),
         }
-        return all(constraint.holds(values) for constraint in self._constraints)
 
     def _described(self, settings: Mapping[str, AxisValue]) -> TargetFacts:
         key = json.dumps(settings, sort_keys=True)
@@ -211,27 +255,3 @@ def _flat(spec: WorkloadSpec) -> dict[str, AxisValue]:
         name: ", ".join(value) if isinstance(value, list) else value
         for name, value in spec.model_dump().items()
     }
-
-
-def _refuse_duplicates(trials: list[PlannedTrial], plan: Plan) -> None:
-    seen: dict[TrialId, PlannedTrial] = {}
-    for trial in trials:
-        first = seen.setdefault(trial.trial_id, trial)
-        if first is not trial:
-            raise PlanError(
-                f"the point {trial.point.axes} is the same configuration as {first.point.axes}",
-                where=f"plan {plan.name}: axes",
-                remedy="Take one of the two out.",
-            )
-
-
-def _blocked(trials: list[PlannedTrial], shuffler: random.Random) -> list[PlannedTrial]:
-    """One block an engine configuration; blocks, and trials inside them, in seeded disorder."""
-    blocks: dict[str, list[PlannedTrial]] = {}
-    for trial in trials:
-        blocks.setdefault(trial.engine_key, []).append(trial)
-    keys = list(blocks)
-    shuffler.shuffle(keys)
-    for key in keys:
-        shuffler.shuffle(blocks[key])
-    return [trial for key in keys for trial in blocks[key]]

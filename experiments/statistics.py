@@ -12,13 +12,16 @@ import numpy as np
 
 from experiments.measurement import Measurement, decode_s, decode_tokens, samples, tpot_s
 from experiments.metric_specs import FAMILIES, QUANTILES
+from experiments.quantiles import weighted_quantiles
 from experiments.records import MetricValue, RequestRecord
 
 COVERAGE = 0.95
 MAX_DRAWN = 5_000_000
 NEEDED_CLUSTERS = 6
 """Independent groups of requests from which an interval is given."""
-_PER_REQUEST = ("ttft_s", "ttft_sched_s", "tpot_s", "tpot_compat_s", "e2e_s", "e2e_sched_s")
+_PER_REQUEST = (
+    "ttft_s", "ttft_sched_s", "ttfo_s", "tpot_s", "tpot_compat_s", "e2e_s", "e2e_sched_s",
+)  # fmt: skip
 _POOLED = ("itl_s", "icl_s")
 
 
@@ -31,12 +34,21 @@ def with_intervals(
     resampled as the ratio (what the requests brought in the window) / (their seconds in flight in
     it), times the mean concurrency, which a closed loop holds fixed.
     """
-    bootstrap = _Bootstrap(measurement, draws, seed)
-    found = {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
+    found = resampled(measurement, draws=draws, seed=seed)
     return {
         name: _joined(value, found[name]) if name in found else value
         for name, value in metrics.items()
     }
+
+
+def resampled(measurement: Measurement, *, draws: int, seed: int) -> dict[str, np.ndarray]:
+    """[draws] values of every metric that gets an interval; NaN where a draw has none.
+
+    Metrics that rest on the same requests come from the same resample, draw by draw.
+    """
+    bootstrap = _Bootstrap(measurement, draws, seed)
+    with np.errstate(all="ignore"):  # a draw that is no number is left out where draws are joined
+        return {**bootstrap.rates(), **bootstrap.latencies(), **bootstrap.speculation()}
 
 
 def clusters(requests: Sequence[RequestRecord]) -> np.ndarray:
@@ -78,7 +90,7 @@ class _Bootstrap:
         prompt = np.array(
             [r.prompt_tokens if r.chunks and m.inside(r.chunks[0].time_s) else 0 for r in issued]
         )
-        good = {r.request_id for r in m.succeeded}
+        good = {r.request_id for r in m.completed}
         ended = np.array(
             [r.request_id in good and m.inside(r.ended_s) for r in issued], dtype=float
         )
@@ -171,9 +183,7 @@ class _Bootstrap:
 def _quantiles(pooled: np.ndarray, weights: np.ndarray, wanted: list[float]) -> np.ndarray:
     """[wanted, draws] quantiles of each draw; pooled is [requests], weights [draws, requests]."""
     order = np.argsort(pooled)
-    ascending = pooled[order]
-    drawn = (np.repeat(ascending, row[order]) for row in weights)
-    return np.array([np.quantile(values, wanted) for values in drawn]).T
+    return weighted_quantiles(pooled[order], weights[:, order], wanted)
 
 
 def _ratio(over: np.ndarray, under: np.ndarray) -> np.ndarray:

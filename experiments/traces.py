@@ -1,20 +1,25 @@
 """Request traces of real services: how long, when, and with which shared prefixes.
 
-Two public forms. Azure: CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`. Mooncake: JSONL with
-`timestamp` (ms), `input_length`, `output_length` and `hash_ids`, one id a block of 512 tokens,
-equal ids for equal blocks; a later turn of a session carries `delay` (ms after the turn before
-ended) in place of `timestamp`. The text itself is in neither.
+Three public forms. Azure: CSV with `TIMESTAMP,ContextTokens,GeneratedTokens`. BurstGPT: CSV with
+`Timestamp` (s), `Request tokens` and `Response tokens` among six or eight columns; 0 response
+tokens mark a request that failed, which is left out and counted. Mooncake: JSONL with `timestamp`
+(ms), `input_length`, `output_length` and `hash_ids`, one id a block of 512 tokens, equal ids for
+equal blocks; a later turn of a session (`session_id`) carries `delay` (ms after the turn before
+ended) and no `timestamp`, and its `input_length` counts what is new in it. The text itself is in
+none of them.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
+from typing import cast
 
 from experiments.border import brief
 from experiments.errors import WorkloadError
@@ -23,11 +28,14 @@ BLOCK_TOKENS = 512
 _IDS = 1 << 63
 _MOST_MS = 1e15  # thirty thousand years
 _DIGITS = re.compile(r"[0-9]+")
+_ZERO = re.compile(r"0+(\.0*)?")
 _WHOLE = re.compile(r"-?[0-9]{1,15}")
 _AZURE = ("TIMESTAMP", "ContextTokens", "GeneratedTokens")
+_BURST = ("Timestamp", "Model", "Request tokens", "Response tokens", "Total tokens", "Log Type")
+_BURST_LONG = ("Timestamp", "Session ID", "Elapsed time", *_BURST[1:])
 FORMATS = (
-    f"A trace is a CSV with exactly the columns {','.join(_AZURE)}, or JSONL with input_length, "
-    "output_length and timestamp (ms)."
+    f"A trace is a CSV with exactly the columns {','.join(_AZURE)}, one with those of BurstGPT "
+    f"({','.join(_BURST)}), or JSONL with input_length, output_length and timestamp (ms)."
 )
 
 
@@ -43,8 +51,16 @@ class TraceRow:
     block_ids: tuple[int, ...] = ()  # empty: no prefix is shared
 
 
-def read_trace(path: Path) -> tuple[TraceRow, ...]:
-    """The rows of an Azure or a Mooncake file, in file order.
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The requests of one file, in file order."""
+
+    rows: tuple[TraceRow, ...]
+    failed: int = 0  # rows of requests that failed when they were recorded: left out
+
+
+def read_trace(path: Path) -> Trace:
+    """The requests of an Azure, a BurstGPT or a Mooncake file.
 
     WorkloadError names the file, the line and what is wrong with it.
     """
@@ -52,13 +68,13 @@ def read_trace(path: Path) -> tuple[TraceRow, ...]:
     lines = text.split("\n")
     if not any(line.strip() for line in lines):
         raise WorkloadError("has no rows", where=str(path))
-    is_json = lines[0].lstrip().startswith("{")
-    if not is_json and "," in lines[0]:
-        _check_columns(path, lines[0])
-    rows = tuple(_mooncake(path, lines) if is_json or "," not in lines[0] else _azure(path, lines))
+    is_json = lines[0].lstrip().startswith("{") or "," not in lines[0]
+    found = list(_mooncake(path, lines) if is_json else _csv(path, lines))
+    rows = tuple(row for row in found if row is not None)
     if not rows:
-        raise WorkloadError("has a header and no rows", where=str(path))
-    return _from_zero(rows)
+        what = "has a header and no rows" if not found else "has no row of a request that succeeded"
+        raise WorkloadError(what, where=str(path))
+    return Trace(rows=_from_zero(rows), failed=len(found) - len(rows))
 
 
 def read_text(path: Path) -> str:
@@ -107,34 +123,72 @@ def _refuse_surrogates(line: str, row: object, place: str) -> None:
         raise WorkloadError("holds half of a character (a surrogate)", where=place) from error
 
 
-def _check_columns(path: Path, first: str) -> None:
-    """Refuse a CSV that is not Azure's, by the columns that it lacks."""
-    try:
-        header = tuple(cell.strip() for cell in next(csv.reader([first])))
-    except csv.Error as error:
-        raise WorkloadError(f"is no CSV: {error}", where=f"{path}:1", remedy=FORMATS) from error
+def _csv(path: Path, lines: list[str]) -> Iterator[TraceRow | None]:
+    header = _header(path, lines[0])
+    if header in (_BURST, _BURST_LONG):
+        return _burst(path, lines, header)
     if header == _AZURE:
-        return
-    lacking = [name for name in _AZURE if name not in header]
+        return _azure(path, lines)
+    likely = _BURST if len(set(header) & set(_BURST)) > len(set(header) & set(_AZURE)) else _AZURE
+    lacking = [name for name in likely if name not in header]
     what = f"lacks {', '.join(lacking)}" if lacking else "has other columns or another order"
     raise WorkloadError(
         f"{what}; has the columns {','.join(header)}", where=f"{path}:1", remedy=FORMATS
     )
 
 
-def _azure(path: Path, lines: list[str]) -> Iterator[TraceRow]:
+def _header(path: Path, first: str) -> tuple[str, ...]:
+    try:
+        return tuple(cell.strip() for cell in next(csv.reader([first])))
+    except csv.Error as error:
+        raise WorkloadError(f"is no CSV: {error}", where=f"{path}:1", remedy=FORMATS) from error
+
+
+def _cells(path: Path, lines: list[str], columns: int) -> Iterator[tuple[str, list[str]]]:
+    """(place, cells) of every non-blank row behind the header."""
     for number, line in enumerate(lines[1:], start=2):
         if not line.strip():
             continue
         place = f"{path}:{number}"
-        cells = line.split(",")
-        if len(cells) != len(_AZURE):
-            raise WorkloadError(f"has {len(cells)} columns, not 3", where=place)
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != columns:
+            raise WorkloadError(f"has {len(cells)} columns, not {columns}", where=place)
+        yield place, cells
+
+
+def _azure(path: Path, lines: list[str]) -> Iterator[TraceRow]:
+    for place, cells in _cells(path, lines, len(_AZURE)):
         yield TraceRow(
-            prompt_tokens=_count(cells[1], _AZURE[1], place),
-            output_tokens=_count(cells[2], _AZURE[2], place),
+            prompt_tokens=token_count(cells[1], _AZURE[1], place),
+            output_tokens=token_count(cells[2], _AZURE[2], place),
             arrival_s=_instant(cells[0], place),
         )
+
+
+def _burst(path: Path, lines: list[str], header: tuple[str, ...]) -> Iterator[TraceRow | None]:
+    """None for a request that failed. Its sessions give no order of turns, so they are not read."""
+    prompt, output = header.index("Request tokens"), header.index("Response tokens")
+    for place, cells in _cells(path, lines, len(header)):
+        if _ZERO.fullmatch(cells[output]):
+            yield None
+            continue
+        yield TraceRow(
+            prompt_tokens=token_count(cells[prompt], "Request tokens", place),
+            output_tokens=token_count(cells[output], "Response tokens", place),
+            arrival_s=_seconds(cells[0], place),
+        )
+
+
+def _seconds(cell: str, place: str) -> float:
+    """BurstGPT counts them from its first day, whole or with decimals."""
+    try:
+        found = float(cell)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= _MOST_MS / 1000:
+        what = f"Timestamp is {brief(cell)}, not a number of seconds"
+        raise WorkloadError(what, where=place)
+    return found
 
 
 def _instant(cell: str, place: str) -> float:
@@ -152,10 +206,10 @@ def _instant(cell: str, place: str) -> float:
 
 def _mooncake(path: Path, lines: list[str]) -> Iterator[TraceRow]:
     for place, row in json_rows(path, lines):
-        prompt = _count(row.get("input_length"), "input_length", place)
+        prompt = token_count(row.get("input_length"), "input_length", place)
         yield TraceRow(
             prompt_tokens=prompt,
-            output_tokens=_count(row.get("output_length"), "output_length", place),
+            output_tokens=token_count(row.get("output_length"), "output_length", place),
             arrival_s=_milliseconds(row, "timestamp", place),
             delay_s=_milliseconds(row, "delay", place),
             session=str(row["session_id"]) if row.get("session_id") is not None else None,
@@ -166,17 +220,19 @@ def _mooncake(path: Path, lines: list[str]) -> Iterator[TraceRow]:
 def _blocks(value: object, prompt_tokens: int, place: str) -> tuple[int, ...]:
     if value is None:
         return ()
-    if not isinstance(value, list) or not all(type(block) is int for block in value):
+    found = cast("list[object]", value) if isinstance(value, list) else [None]
+    blocks = tuple(block for block in found if type(block) is int)
+    if len(blocks) < len(found):
         raise WorkloadError("hash_ids is not a list of whole numbers", where=place)
-    if not all(0 <= block < _IDS for block in value):
+    if not all(0 <= block < _IDS for block in blocks):
         raise WorkloadError("a hash_id is not from 0 to 2^63 - 1", where=place)
-    if len(value) > -(-prompt_tokens // BLOCK_TOKENS):
+    if len(blocks) > -(-prompt_tokens // BLOCK_TOKENS):
         raise WorkloadError(
-            f"has {len(value)} hash_ids for {prompt_tokens} tokens, more than one a block of "
+            f"has {len(blocks)} hash_ids for {prompt_tokens} tokens, more than one a block of "
             f"{BLOCK_TOKENS}",
             where=place,
         )
-    return tuple(value)
+    return blocks
 
 
 def _milliseconds(row: dict[str, object], field: str, place: str) -> float | None:
@@ -189,7 +245,7 @@ def _milliseconds(row: dict[str, object], field: str, place: str) -> float | Non
     return value / 1000
 
 
-def _count(value: object, field: str, place: str) -> int:
+def token_count(value: object, field: str, place: str) -> int:
     """A whole number of tokens, at least 1."""
     text = str(value).strip()
     if isinstance(value, bool) or not _WHOLE.fullmatch(text):

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
 
-from experiments.arrival import ClosedArrival, arrival
+from experiments.arrival import WHOLE, ClosedArrival, Horizon, Share
 from experiments.clock import Clock
-from experiments.gates import Conditions, evaluate, first_failure
-from experiments.identity import seed_of
-from experiments.load import LoadGenerator, Phase, PhaseResult
+from experiments.feed import ItemFeed, feed_of
+from experiments.gate_parts import Evidence
+from experiments.gates import evaluate, first_failure
+from experiments.identity import digest, seed_of
+from experiments.load import Phase
+from experiments.load_runner import load_runner
 from experiments.measurement import Measurement, cancelled
 from experiments.metrics import measure
 from experiments.observe import Observer
+from experiments.outputs import fingerprints, kept
 from experiments.plan import Plan
-from experiments.records import TrialRecord, TrialState
+from experiments.records import MetricValue, TelemetrySample, TrialRecord, TrialState
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
+from experiments.steady import without_ramp
 from experiments.targets.base import Target, TargetFacts
+from experiments.warm_up import WarmUp, warm_up
+from experiments.windows import in_rounds, most_requests
+from experiments.workload import WorkItem, Workload
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"
 SIMULATED = "simulated"
+BURSTY = "tokens came in bursts: read ITL beside tokens per chunk"
+BURSTY_FROM = 5
+"""Mean ITL over its median from which the stream is called bursty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +43,8 @@ class Bench:
     plan: Plan
     clock: Clock
     observer: Observer
+    changes: Callable[[], tuple[str, ...]] | None = None
+    """What changed around the run since it began, in words; None: nobody watches."""
 
 
 def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecord:
@@ -37,25 +52,49 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     plan, clock = bench.plan, bench.clock
     started_utc = clock.utc().isoformat(timespec="microseconds")
     origin_ns = clock.now_ns()
-    generator = LoadGenerator(target, clock, origin_ns)
+    runner = load_runner(target, clock, origin_ns)
+    phase_of = partial(measured_phase, planned, plan)
+    calibration = runner.calibrate(phase_of, load_shape(planned))
     target.reset()
-    warm_up = generator.run(_warm_up(planned, plan))
+    idle_power_w = bench.observer.idle_power_w(clock, planned.facts, plan.protocol.idle_s)
+    warmed = warm_up(runner, partial(_warm_up, planned, plan), plan.protocol)
+    warmed = replace(warmed, calibration=calibration)
     before = target.stats()
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
-        phase = _measured(planned, plan)
-        measured = generator.run(phase)
+        measured = runner.run(phase_of)
     finally:
         telemetry = bench.observer.stop()
-    measurement = Measurement(
+    whole = Measurement(
         requests=measured.requests,
         window_s=measured.window_s,
         devices=planned.facts.devices,
-        telemetry=telemetry,
-        due_requests=phase.arrival.due_before(measured.window_s[1] - measured.window_s[0]),
+        telemetry=_in_order((*telemetry, *measured.client_cpu)),
+        idle_power_w=idle_power_w,
+        tally=measured.tally,
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
-    return _record(planned, bench, measurement, warm_up, started_utc, generator.now_s())
+    whole = in_rounds(whole, planned.load)
+    measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
+    measurement = replace(measurement, due_requests=_due(phase_of(WHOLE), measurement))
+    return _record(planned, bench, measurement, warmed, started_utc, runner.now_s())
+
+
+def load_shape(planned: PlannedTrial) -> str:
+    """Trials that ask a client for the same work."""
+    return digest(planned.load.model_dump(), planned.workload.content_hash)
+
+
+def _in_order(samples: tuple[TelemetrySample, ...]) -> tuple[TelemetrySample, ...]:
+    return tuple(sorted(samples, key=lambda sample: sample.time_s))
+
+
+def _due(phase: Phase, measurement: Measurement) -> int | None:
+    """Requests that the schedule wanted sent in the window; None where there is no schedule."""
+    length_s, ramp_s = measurement.window_length_s, measurement.ramp_s
+    due = phase.feed.due_before(ramp_s + length_s)
+    early = phase.feed.due_before(ramp_s) if ramp_s else 0
+    return None if due is None else due - (early or 0)
 
 
 def failed_record(
@@ -86,38 +125,48 @@ def labels(plan: Plan, facts: TargetFacts) -> tuple[str, ...]:
     return tuple(label for label, holds in said.items() if holds)
 
 
-def _warm_up(planned: PlannedTrial, plan: Plan) -> Phase:
-    """Other content than what is measured, so that no cache is warm for it."""
+def _warm_up(planned: PlannedTrial, plan: Plan, number: int, share: Share) -> Phase:
+    """Round `number`: other content than what is measured, so that no cache is warm for it."""
     slots = planned.batch_size or 1
-    protocol = plan.protocol
-    salt = f"{planned.salt}/warm-up"
+    protocol, workload = plan.protocol, planned.workload
+    count = slots * protocol.warm_up_per_slot
     return Phase(
-        name="warm-up",
-        item=lambda index: planned.workload.item(index, salt),
-        arrival=ClosedArrival(slots),
-        max_requests=slots * protocol.warm_up_per_slot,
+        name=f"warm-up-{number}" if number else "warm-up",
+        feed=ItemFeed(
+            partial(_warm_up_item, workload, planned.salt, number * count),
+            ClosedArrival(share.slots(slots)),
+            share,
+        ),
+        max_requests=count,
         limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         output_cap=protocol.warm_up_output_tokens,
         warm_up=True,
-        exact_output_length=planned.workload.spec.exact_output_length,
-        temperature=planned.workload.spec.temperature,
+        exact_output_length=workload.spec.exact_output_length,
+        temperature=workload.spec.temperature,
     )
 
 
-def _measured(planned: PlannedTrial, plan: Plan) -> Phase:
-    protocol = plan.protocol
+def _warm_up_item(workload: Workload, salt: str, first: int, index: int) -> WorkItem:
+    return workload.warm_up_item(first + index, salt)
+
+
+def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
+    """What is measured of a trial, or one client's share of it."""
+    protocol, slots = plan.protocol, planned.batch_size or 1
     return Phase(
         name=f"r{planned.trial_id[:6]}",
-        item=lambda index: planned.workload.item(index, planned.salt),
-        arrival=arrival(
-            planned.load, planned.workload, count=protocol.max_requests, salt=planned.salt
+        feed=feed_of(
+            planned.load,
+            planned.workload,
+            horizon=Horizon(requests=protocol.max_requests, measured_s=protocol.measured_s),
+            salt=planned.salt,
+            share=share,
         ),
-        max_requests=protocol.max_requests,
+        max_requests=most_requests(planned.load, protocol.max_requests),
         measured_s=protocol.measured_s,
-        min_completed=max(
-            protocol.measured_requests, protocol.measured_per_slot * (planned.batch_size or 1)
-        ),
+        measured_e2e=protocol.measured_e2e,
+        min_completed=max(protocol.measured_requests, protocol.measured_per_slot * slots),
         limit_s=protocol.limit_s,
         drain_s=protocol.drain_s,
         exact_output_length=planned.workload.spec.exact_output_length,
@@ -129,7 +178,7 @@ def _record(
     planned: PlannedTrial,
     bench: Bench,
     measurement: Measurement,
-    warm_up: PhaseResult,
+    warmed: WarmUp,
     started_utc: str,
     duration_s: float,
 ) -> TrialRecord:
@@ -140,13 +189,19 @@ def _record(
         draws=plan.protocol.bootstrap_draws,
         seed=seed_of(planned.trial_id),
     )
-    conditions = Conditions(
+    evidence = Evidence(
+        measurement=measurement,
+        metrics=metrics,
         limits=plan.gates,
-        needed_requests=plan.protocol.needed_requests(planned.batch_size),
+        protocol=plan.protocol,
         batch_size=planned.batch_size,
-        shares_prefixes=bool(planned.point.workload.get("shared_prefixes")),
+        workload=planned.point.workload,
+        warm_up=warmed.requests,
+        warm_up_rounds=warmed.rounds,
+        calibration=warmed.calibration,
+        changes=bench.changes() if bench.changes is not None else None,
     )
-    gates = evaluate(measurement, metrics, conditions)
+    gates = evaluate(evidence)
     state, reason = _verdict(measurement, first_failure(gates))
     return TrialRecord(
         trial_id=planned.trial_id,
@@ -159,10 +214,20 @@ def _record(
         window_s=measurement.window_s,
         metrics=metrics,
         gates=gates,
-        requests=(*warm_up.requests, *measurement.requests),
+        requests=kept((*warmed.requests, *measurement.requests), plan.protocol.keep_output_tokens),
         telemetry=measurement.telemetry,
-        labels=labels(plan, planned.facts),
+        idle_power_w=measurement.idle_power_w,
+        labels=(*labels(plan, planned.facts), *_warnings(metrics)),
+        outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
+        calibration=warmed.calibration,
     )
+
+
+def _warnings(metrics: dict[str, MetricValue]) -> tuple[str, ...]:
+    """A median gap far below the mean: tokens come in bursts, and the median tells of neither."""
+    mean, median = metrics["itl_s_mean"].value, metrics["itl_s_p50"].value
+    bursts = mean is not None and median is not None and mean > BURSTY_FROM * median
+    return (BURSTY,) if bursts else ()
 
 
 def _verdict(measurement: Measurement, failure: str | None) -> tuple[TrialState, str | None]:

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, model_validator
 
-from experiments.border import Border, brief, nearest
+from experiments.border import MOST_SHOWN, Border, brief, nearest
 from experiments.errors import WorkloadError
 
 SAMPLES = {
     "azure": "azure_code_2023_head300.csv",
     "mooncake": "mooncake_conversation_head120.jsonl",
     "texts": "texts_heldout.jsonl",
+    "turns": "srt_slurm_turns.jsonl",
 }
 _SAMPLE = "sample:"
+
+
+def as_schema(value: object) -> object:
+    """A JSON schema written as a mapping or as JSON text, as canonical text."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"is no JSON: {str(error)[:MOST_SHOWN]}") from error
+    if not isinstance(value, dict):
+        what = f"is {brief(value)}, not a JSON schema (a mapping)"
+        raise ValueError(what)  # noqa: TRY004 - the error that pydantic reads
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 class _Spec(Border):
@@ -24,15 +41,37 @@ class _Spec(Border):
     exact_output_length: bool = True
     """Go on past the end-of-sequence token, so that every request yields what it asked for."""
     temperature: float = Field(default=0.0, ge=0)
+    grammar: str | None = None  # EBNF that every output follows
+    json_schema: Annotated[str | None, BeforeValidator(as_schema)] = None
+
+    @model_validator(mode="after")
+    def _one_grammar(self) -> Self:
+        if self.grammar is not None and self.json_schema is not None:
+            raise ValueError("takes a grammar or a json_schema, not both")
+        return self
+
+    @property
+    def so_args(self) -> dict[str, str] | None:
+        """The structured output that a request asks for, as `SamplingParams.so_args` has it."""
+        if self.json_schema is not None:
+            return {"schema_type": "json", "schema": self.json_schema}
+        return None if self.grammar is None else {"schema_type": "ebnf", "schema": self.grammar}
 
 
 class SyntheticSpec(_Spec):
-    """Random token ids; lengths are uniform within `spread` (0.5: half to one and a half)."""
+    """Stated lengths, uniform within `spread` (0.5: half to one and a half); random ids or text.
+
+    With `prefix_hit` that share of every prompt's tokens, from its first on, is the same in all
+    prompts of a trial, the warm-up's too: an ideal prefix cache hits just that share. One token
+    at least is the prompt's own.
+    """
 
     kind: Literal["synthetic"]
     prompt_tokens: int = Field(default=64, ge=1)
     output_tokens: int = Field(default=16, ge=1)
     spread: float = Field(default=0.0, ge=0, lt=1)
+    content: str | None = None  # a text or JSONL file to cut prompts from; None: random ids
+    prefix_hit: float | None = Field(default=None, ge=0, lt=1)
 
 
 class TraceSpec(_Spec):
@@ -52,7 +91,11 @@ class TraceSpec(_Spec):
 
 
 class TextSpec(_Spec):
-    """Prompts from a UTF-8 file (cut into `prompt_tokens`) or a JSONL with the field `prompt`."""
+    """Prompts from a UTF-8 file (cut into `prompt_tokens`), or from a JSONL.
+
+    A JSONL row has `prompt` (a text) or `messages` (chat turns, rendered by the checkpoint's
+    chat form), and may have `output_tokens` of its own.
+    """
 
     kind: Literal["text"]
     path: str
@@ -66,8 +109,6 @@ WorkloadSpec = Annotated[SyntheticSpec | TraceSpec | TextSpec, Field(discriminat
 
 def resolved_source(spec: WorkloadSpec, base_dir: Path | None) -> WorkloadSpec:
     """The same workload with absolute paths. WorkloadError for an unknown sample name."""
-    if isinstance(spec, SyntheticSpec):
-        return spec
     found = {name: getattr(spec, name, None) for name in ("path", "content")}
     return spec.model_copy(
         update={name: _all_located(path, base_dir) for name, path in found.items() if path}

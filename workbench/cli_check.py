@@ -118,12 +118,18 @@ def make_checkpoint(
 
 def doctor(
     store: Annotated[Path, typer.Option("--store", help="Where results would go.")] = DEFAULT_STORE,
+    devices: Annotated[
+        bool, typer.Option("--devices", help="Put load on a device and hold its meters together.")
+    ] = False,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, max=600.0, help="How long that load runs.")
+    ] = 5.0,
     json: JsonOption = False,
 ) -> None:
     """Say what this machine has, what is missing, and what each of it means."""
-    from workbench.doctor import examine
+    from workbench.doctor import examine, examine_devices
 
-    findings = examine(store)
+    findings = [*examine(store), *(examine_devices(seconds) if devices else ())]
     rows = [(f.level, f.subject, f.message) for f in findings]
     show_table("doctor", ("", "subject", "finding"), rows)
     if json:

@@ -1,4 +1,4 @@
-"""Commands that measure: init, plan, run, resume, demo."""
+"""Commands that measure: run, resume, demo, stop."""
 
 from __future__ import annotations
 
@@ -10,73 +10,45 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from experiments.watch import Stopped
 from workbench.cli_options import (
     EXIT_GATE,
     EXIT_INTERRUPTED,
     EXIT_PARTIAL,
+    BudgetOption,
     JsonOption,
+    MaxTrials,
     StoreOption,
 )
-from workbench.cli_output import out, say, say_json, say_labels, show_table
+from workbench.cli_output import out, say, say_json, say_labels
+from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
 from workbench.errors import UsageError
-from workbench.figures_text import value_text
+from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.judged import violations
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
+from workbench.search_result import search_lines
 from workbench.store import Run, Store
-from workbench.words import counts_words, point_words
+from workbench.words import counts_words, duration_words, point_words
 
 if TYPE_CHECKING:
-    from experiments.plan import Plan
     from experiments.records import TrialRecord
-    from workbench.runs import Job, Outlook
+    from workbench.runs import Job
 
-MaxTrials = Annotated[int | None, typer.Option(help="Measure at most this many trials.")]
 TargetOption = Annotated[str | None, typer.Option(hidden=True)]
-TEMPLATE = Path(__file__).parent / "templates" / "plan.yaml"
+STOPPED = {
+    Stopped.BUDGET: "the budget is spent: no further trial would end within it",
+    Stopped.REQUEST: "stopped on request after a whole trial",
+    Stopped.INTERRUPT: "stopped after a whole trial",
+}
 DEMO_PLAN = "demo.yaml"
 
 
-def init(
-    directory: Annotated[Path, typer.Argument(help="Where plan.yaml is written.")] = Path(),
-) -> None:
-    """Write a commented plan.yaml to start from."""
-    from workbench.files import explained, write_file
-
-    path = directory / "plan.yaml"
-    with explained(directory):
-        occupied = path.exists()
-    if occupied:
-        raise UsageError(
-            "exists already and is not overwritten.",
-            where=str(path),
-            remedy="Choose another directory, or move the file away.",
-        )
-    with explained(directory):
-        directory.mkdir(parents=True, exist_ok=True)
-    write_file(path, TEMPLATE.read_bytes())
-    look, measure = command_line("plan", path), command_line("run", path)
-    say(f"wrote {path}; look at it with `{look}`, then `{measure}`")
-
-
-def plan(
+def run(  # noqa: PLR0913 - its options
     file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
     store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
-    json: JsonOption = False,
-) -> None:
-    """Print the points of a plan, engine starts, and the time and disk it will take."""
-    from workbench.runs import outlook
-
-    found = outlook(_load(file, max_trials, None), Store(store))
-    _show_outlook(found)
-    if json:
-        say_json(_outlook_document(found))
-
-
-def run(
-    file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
-    store: StoreOption = DEFAULT_STORE,
-    max_trials: MaxTrials = None,
+    budget: BudgetOption = None,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and stop.")] = False,
     target: TargetOption = None,
     json: JsonOption = False,
@@ -84,15 +56,13 @@ def run(
     """Measure a plan and store every trial as it ends. Ctrl-C once ends after the trial."""
     from workbench.runs import begin, outlook
 
-    chosen = Store(store)
-    found = outlook(_load(file, max_trials, target), chosen)
+    chosen, budget_s = Store(store), budget_of(budget)
+    found = outlook(loaded(file, max_trials, target), chosen)
     if dry_run:
-        _show_outlook(found)
-        if json:
-            say_json(_outlook_document(found))
+        show_outlook(found, budget_s=budget_s, json=json)
         return
-    _say_environment(found)
-    raise typer.Exit(_measure(begin(found, chosen), json=json))
+    say_environment(found)
+    raise typer.Exit(measure_job(begin(found, chosen, budget_s=budget_s), json=json))
 
 
 def resume(
@@ -101,6 +71,7 @@ def resume(
         typer.Argument(help="The run, or the beginning of its id; the newest unfinished one."),
     ] = None,
     store: StoreOption = DEFAULT_STORE,
+    budget: BudgetOption = None,
     retry_failed: Annotated[
         bool, typer.Option(help="Also measure anew what failed or was skipped.")
     ] = False,
@@ -112,7 +83,7 @@ def resume(
     """Measure what a stored run still lacks. Failed trials only with --retry-failed."""
     from workbench import resumption
 
-    chosen = Store(store)
+    chosen, budget_s = Store(store), budget_of(budget)
     run = chosen.run(run_id) if run_id is not None else _unfinished(chosen)
     state = run.summary.state
     if state == "complete" or (state == "partial" and not retry_failed):
@@ -121,10 +92,48 @@ def resume(
         if json:
             say_json(_run_document(run))
         raise typer.Exit(_exit_code(run))
-    job = resumption.resume(chosen, run.run_id, retry_failed=retry_failed, allow_drift=allow_drift)
+    job = resumption.resume(
+        chosen,
+        run.run_id,
+        retry_failed=retry_failed,
+        allow_drift=allow_drift,
+        budget_s=budget_s,
+    )
     if not retry_failed:
         _say_unmeasured(run, store)
-    raise typer.Exit(_measure(job, json=json))
+    raise typer.Exit(measure_job(job, json=json))
+
+
+def stop(
+    run_id: Annotated[
+        str | None,
+        typer.Argument(help="The run, or the beginning of its id; the newest that is running."),
+    ] = None,
+    skip: Annotated[bool, typer.Option(help="Give up the trial in flight and go on.")] = False,
+    store: StoreOption = DEFAULT_STORE,
+) -> None:
+    """Ask the process that measures a run to end after the trial in flight, or to skip that one."""
+    from workbench.progress import order_skip, order_stop
+
+    chosen = Store(store)
+    run = chosen.run(run_id) if run_id is not None else _running(chosen)
+    if skip:
+        say(f"asked {run.run_id} to give up trial {order_skip(run.folder)}")
+        return
+    order_stop(run.folder)
+    say(f"asked {run.run_id} to end after the trial in flight")
+
+
+def _running(store: Store) -> Run:
+    """The newest run that is being measured."""
+    for summary in store.runs():
+        if summary.state == "running":
+            return store.run(summary.run_id)
+    raise UsageError(
+        "holds no run that is being measured.",
+        where=str(store.path),
+        remedy="`workbench ls` lists the runs.",
+    )
 
 
 def _unfinished(store: Store) -> Run:
@@ -160,11 +169,11 @@ def demo(
 
     chosen = Store(store)
     path = Path(str(files("experiments") / "plans" / DEMO_PLAN))
-    found = outlook(_load(path, max_trials, None), chosen)
-    _say_factors(found)
-    _say_environment(found)
+    found = outlook(loaded(path, max_trials, None), chosen)
+    say_factors(found)
+    say_environment(found)
     job = begin(found, chosen)
-    code = _measure(job, json=False)
+    code = measure_job(job, json=False)
     stored = job.writer.run.refresh()
     _finish_demo(stored, store)
     if json:
@@ -188,46 +197,38 @@ def _finish_demo(stored: Run, store: Path) -> None:
     say(f"pages:  {command_line('dashboard', store=store)}", style="bold")
 
 
-def _load(file: Path, max_trials: int | None, target: str | None) -> Plan:
-    """The plan with the options of the command line laid over it."""
-    from experiments.plan import load_plan
-
-    found = load_plan(file)
-    changes: dict[str, object] = {}
-    if max_trials is not None:
-        changes["max_trials"] = max_trials
-    if target is not None:
-        changes["target"] = target
-    return load_plan({**found.document(), **changes}) if changes else found
-
-
-def _measure(job: Job, *, json: bool) -> int:
+def measure_job(job: Job, *, json: bool) -> int:
     """Measure with a progress bar; the exit code of the run."""
-    from workbench.runs import stop_on_interrupt
-
     run_id = job.writer.run.run_id
-    say(f"run {run_id}: {job.remaining} trials, at least {_duration(job.estimate_s)}")
-    stopped = False
+    time = f"{job.outlook.pace.about} {duration_words(job.estimate_s)}"
+    say(f"run {run_id}: {_most(job)}{job.remaining} trials, {time}")
     try:
-        with stop_on_interrupt() as stop, _progress() as bar, closing(job.records()) as records:
-            task = bar.add_task("trials", total=len(job.outlook.trials), completed=len(job.done))
+        with stop_on_interrupt(job.watch), _progress() as bar, closing(job.records()) as records:
+            task = bar.add_task("trials", total=job.outlook.agenda.at_most, completed=job.stored)
             bar.refresh()
             for record in records:
                 bar.console.print(_line(record), highlight=False, markup=False, soft_wrap=True)
                 bar.advance(task)
-                if stop.asked and job.remaining:
-                    stopped = True
-                    break
     finally:
         stored = job.close()
-    if stopped:
+    stopped = job.watch.snapshot().stopped
+    if job.remaining:
         again = command_line("resume", run_id, store=stored.folder.parent)
-        say(f"stopped after a whole trial; go on with `{again}`")
-    summary = stored.summary
-    say(f"{summary.state}: {_counts(stored)}")
+        say(f"{STOPPED.get(stopped or Stopped.ERROR, 'stopped')}; go on with `{again}`")
+    say(f"{stored.summary.state}: {_counts(stored)}")
+    for line in (*violations(stored.judged()), *search_lines(stored)):
+        say(line)
     if json:
         say_json(_run_document(stored))
-    return EXIT_INTERRUPTED if stopped else _exit_code(stored)
+    if job.remaining:
+        return EXIT_PARTIAL if stopped is Stopped.BUDGET else EXIT_INTERRUPTED
+    return _exit_code(stored)
+
+
+def _most(job: Job) -> str:
+    """`at most` where a stop rule or a search may end earlier."""
+    plan = job.outlook.plan
+    return "at most " if plan.search is not None or plan.repeat_rule.stop is not None else ""
 
 
 def _progress() -> Progress:
@@ -277,67 +278,9 @@ def _run_document(stored: Run) -> dict[str, object]:
     }
 
 
-def _show_outlook(found: Outlook) -> None:
-    rows = [
-        (str(place), t.trial_id, point_words(t.point.axes), str(t.repeat))
-        for place, t in enumerate(found.trials, start=1)
-    ]
-    show_table(
-        f"{found.plan.name}: {found.plan.question}",
-        ("#", "trial", "point", "repeat"),
-        rows,
-        whole=("trial",),
-    )
-    _say_factors(found)
-    _say_environment(found)
-    say(
-        f"{len(found.trials)} trials, {found.engine_starts} engine starts, at least "
-        f"{_duration(found.estimate_s)}, at most about {found.estimate_bytes / 1e6:,.1f} MB"
-    )
-
-
-def _say_factors(found: Outlook) -> None:
-    """Of each workload its rows and content, and how a trace was scaled to the context."""
-    workloads = {str(t.point.workload.get("name")): t.point.workload for t in found.trials}
-    for name, facts in sorted(workloads.items()):
-        said = [f"{facts['rows']} rows"] if "rows" in facts else []
-        said.append(f"content: {facts.get('content')}")
-        if "scale_used" in facts:
-            said.append(f"lengths are those of the trace times {value_text(facts['scale_used'])}")
-        say(f"workload {name}: {'; '.join(said)}")
-    models = {Path(str(t.facts.model)).name for t in found.trials if not t.facts.simulated}
-    if models:
-        say(f"texts become tokens by the tokenizer of {', '.join(sorted(models))}")
-
-
-def _say_environment(found: Outlook) -> None:
-    """Which engine settings come from the environment; the stored plan holds them."""
-    for name, variable in found.from_environment.items():
-        value = found.plan.engine[name]
-        say(f"note: {name}={value} comes from {variable} and is kept in the plan", style="yellow")
-
-
-def _outlook_document(found: Outlook) -> dict[str, object]:
-    return {
-        "trials": [
-            {"trial_id": t.trial_id, "axes": t.point.axes, "repeat": t.repeat} for t in found.trials
-        ],
-        "engine_starts": found.engine_starts,
-        "estimate_s": found.estimate_s,
-        "estimate_bytes": found.estimate_bytes,
-    }
-
-
-def _duration(seconds: float) -> str:
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
 COMMANDS: dict[str, Callable[..., None]] = {
-    "init": init,
-    "plan": plan,
     "run": run,
     "resume": resume,
     "demo": demo,
+    "stop": stop,
 }

@@ -17,11 +17,12 @@ from typing import Annotated
 import typer
 
 from experiments.records import Gate
-from workbench.cli_options import JsonOption, StoreOption, WideOption
+from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption, axis_of
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
+from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
-from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
@@ -63,14 +64,11 @@ def status(
     json: JsonOption = False,
 ) -> None:
     """Say how far a run is."""
-    run = _chosen(Store(store), run_id)
-    summary = run.summary
-    counts, stored = counts_words(summary.counts) or "none", len(run.documents())
-    say(f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts})")
-    if summary.state == "interrupted":
-        say(f"go on with `{command_line('resume', run.run_id, store=store)}`")
+    run = chosen(Store(store), run_id)
+    for line in status_lines(run, store):
+        say(line)
     if json:
-        say_json(_document(summary))
+        say_json({**_document(run.summary), "progress": progress_document(run)})
 
 
 def show(
@@ -85,14 +83,14 @@ def show(
     """Show a run's trials, or everything about one trial."""
     from workbench.cli_tables import show_points
 
-    run = _chosen(Store(store), run_id)
+    run = chosen(Store(store), run_id)
     if trial is not None:
         _show_trial(run, _trial_of(run, trial), json=json)
         return
     say(f"{run.run_id}: {run.summary.question}")
     show_points(run.points(), wide=wide)
     if json:
-        say_json({"run": _document(run.summary), "trials": run.documents()})
+        say_json({"run": _document(run.summary), "trials": run.judged()})
 
 
 def _trial_of(run: Run, prefix: str) -> str:
@@ -137,21 +135,30 @@ def _result(gate: Gate) -> str:
     return "passed" if gate.passed else "failed"
 
 
-def pareto(
+def pareto(  # noqa: PLR0913 - its options
     run_id: RunArgument = None,
     x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
     y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
     by: Annotated[str | None, typer.Option(help="A column, such as axis.draft_length.")] = None,
+    at: Annotated[
+        float | None, typer.Option(help="Also rank the points that reach this x.")
+    ] = None,
+    prices: PricesOption = None,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Print the configurations that nothing else beats."""
-    from workbench.cli_tables import front_document, show_front
+    """Print the configurations that nothing else beats, and how sure that is."""
+    from workbench.cli_tables import front_document, show_at, show_front
     from workbench.fronts import pareto as front_of
+    from workbench.prices import load_prices
 
-    points = _chosen(Store(store), run_id).points()
-    front = front_of(points, _axis("--x", x), _axis("--y", y), by)
+    table = load_prices(prices) if prices else None
+    run = chosen(Store(store), run_id)
+    points = run.points(prices=table)
+    front = front_of(points, axis_of("--x", x), axis_of("--y", y), by, runs=[run])
     show_front(points, front)
+    if at is not None:
+        show_at(points, front, at)
     if json:
         say_json(front_document(points, front))
 
@@ -167,7 +174,7 @@ def report(
     from workbench.report import report as write_report
 
     names = [name.strip() for name in formats.split(",") if name.strip()]
-    paths = write_report(_chosen(Store(store), run_id), out, names)
+    paths = write_report(chosen(Store(store), run_id), out, names)
     for path in paths.values():
         say(str(path))
     if json:
@@ -247,7 +254,7 @@ def _free_port(address: str, port: int) -> int:
         return int(probe.getsockname()[1])
 
 
-def _chosen(store: Store, run_id: str | None) -> Run:
+def chosen(store: Store, run_id: str | None) -> Run:
     """The run named, or the newest one."""
     if run_id is not None:
         return store.run(run_id)
@@ -258,20 +265,8 @@ def _chosen(store: Store, run_id: str | None) -> Run:
     return store.run(runs[0].run_id)
 
 
-def _axis(option: str, text: str) -> Axis:
-    metric, _, direction = text.rpartition(":")
-    if not metric or direction not in ("max", "min"):
-        raise UsageError(
-            f"{text!r} does not say which way is better.",
-            where=option,
-            remedy="Write metric:max or metric:min, such as ttft_s_p50:min.",
-        )
-    return Axis(metric=metric, direction="max" if direction == "max" else "min")
-
-
 def _summary_row(summary: RunSummary, room: bool) -> tuple[str, ...]:
-    sound = summary.counts.get("ok", 0)  # type: ignore[call-overload]
-    trials = f"{sound} ok of {summary.planned}"
+    trials = f"{counts_words(summary.counts) or '0'} of {summary.planned}"
     row = (summary.run_id, summary.state, trials, summary.model, summary.question)
     return (*row, summary.accelerator) if room else row
 

@@ -7,10 +7,13 @@ import importlib.util
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from experiments.errors import TelemetryError
+from workbench.doctor_devices import devices, meters
+from workbench.doctor_host import permissions, ports, processor
+from workbench.findings import Finding
 from workbench.provenance import accelerator_name, manifest
 
 LITTLE_DISK_BYTES = 1_000_000_000
@@ -40,15 +43,6 @@ OPTIONAL = {
 Version = Callable[[str], str | None]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Finding:
-    """One thing found. ok: as it should be; warning: works with a limit; error: does not work."""
-
-    level: Literal["ok", "warning", "error"]
-    subject: str
-    message: str
-
-
 def examine(store: Path) -> list[Finding]:
     """Every finding about this machine; `store` is where results would go."""
     facts = manifest(environ={}, folder=store)
@@ -56,9 +50,23 @@ def examine(store: Path) -> list[Finding]:
         Finding(level="ok", subject="python", message=sys.version.split()[0]),
         *packages(installed_version),
         *host(facts),
+        *devices(facts),
+        *processor(facts),
         *quiet(facts),
+        *permissions(facts, store),
+        *ports(),
         kernels_clash(installed_version),
     ]
+
+
+def examine_devices(seconds: float) -> list[Finding]:
+    """What the devices' meters say under load: this puts one on the first device."""
+    from experiments.device_check import run
+
+    try:
+        return list(meters(run(seconds=seconds, with_load=True)))
+    except TelemetryError as error:
+        return [Finding(level="error", subject="meters", message=str(error))]
 
 
 def installed_version(name: str) -> str | None:
@@ -96,7 +104,7 @@ def _package(
 
 
 def host(facts: Mapping[str, object]) -> Iterator[Finding]:
-    """Accelerator, disk, memory and clocks of the manifest `facts`."""
+    """Accelerator, disk and memory of the manifest `facts`."""
     reasons = facts.get("reasons")
     why = reasons.get("devices") if isinstance(reasons, Mapping) else None
     yield Finding(
@@ -106,10 +114,6 @@ def host(facts: Mapping[str, object]) -> Iterator[Finding]:
     )
     yield _room("disk", facts.get("disk_free_bytes"), LITTLE_DISK_BYTES)
     yield _room("memory", facts.get("memory_available_bytes"), LITTLE_MEMORY_BYTES)
-    governor = facts.get("cpu_governor")
-    if governor not in (None, "performance"):
-        message = f"the governor is {governor}: clocks move, so numbers on the CPU scatter"
-        yield Finding(level="warning", subject="cpu", message=message)
 
 
 def quiet(facts: Mapping[str, object]) -> Iterator[Finding]:

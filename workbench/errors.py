@@ -9,6 +9,8 @@ WorkbenchError
       RunLockedError      another process is writing this run (exit code 1)
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
+    PriceError            a price table that cannot be read
+    MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
 """
@@ -54,6 +56,12 @@ class ComparisonError(BenchError):
     """Points that may not share one front: different model, workload or basis."""
 
 
+class MemoryTooSmallError(BenchError):
+    """Weights that the memory of this host can never hold; nothing was started."""
+
+    exit_code = 1
+
+
 class PortInUseError(BenchError):
     """Another process listens on the address and port asked for."""
 
@@ -64,3 +72,7 @@ class MissingPackageError(BenchError):
     """An optional package that this command needs and does not find."""
 
     exit_code = 1
+
+
+class PriceError(BenchError):
+    """A price table that cannot be read, or a tier that it does not have."""

@@ -8,12 +8,14 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
+from workbench.figures_chart import add_window
 from workbench.figures_marks import CROWDED_FROM
-from workbench.figures_pareto import Look
 from workbench.figures_text import number, plural, safe, short
-from workbench.figures_theme import OKABE_ITO, base_figure, ink, with_alpha
+from workbench.figures_theme import OKABE_ITO, Look, base_figure, ink
 
-WAIT, TOKENS, FAILED = OKABE_ITO[1], OKABE_ITO[0], OKABE_ITO[3]
+WAIT, TOKENS, FAILED, STALL = OKABE_ITO[1], OKABE_ITO[0], OKABE_ITO[3], OKABE_ITO[4]
+STALL_FACTOR = 5  # a gap between chunks that is so many times the trial's median gap
+LEAST_QUEUED_S = 0.001
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +23,7 @@ class Timeline:
     """The measured requests of a trial in the order they were sent, seconds since its start."""
 
     rows: pd.DataFrame
+    intended_s: np.ndarray
     sent_s: np.ndarray
     first_s: np.ndarray  # NaN where no token came
     ended_s: np.ndarray
@@ -33,7 +36,7 @@ def requests_timeline(
     *,
     look: Look | None = None,
 ) -> go.Figure:
-    """One line a request: waiting for the first token, then receiving tokens.
+    """One line a request: queued, waiting for the first token, receiving tokens, stalled.
 
     `requests` has the columns of `Run.requests()`. Warm-up requests are left out and counted; the
     measured window is shaded. Nothing sent gives an empty figure that says so.
@@ -49,11 +52,17 @@ def requests_timeline(
     )
     width = 6 if len(timeline.rows) <= 30 else 3 if len(timeline.rows) <= 120 else 1.2
     waited_until = np.where(np.isfinite(timeline.first_s), timeline.first_s, timeline.ended_s)
+    late = timeline.sent_s - timeline.intended_s > LEAST_QUEUED_S
+    if late.any():
+        queued = np.where(late, timeline.intended_s, np.nan)
+        muted = ink(dark=look.dark).muted
+        figure.add_trace(_lines(queued, timeline.sent_s, "queued at the client", muted, width))
     figure.add_trace(_lines(timeline.sent_s, waited_until, "waiting", WAIT, width))
     figure.add_trace(_lines(timeline.first_s, timeline.ended_s, "receiving tokens", TOKENS, width))
+    _add_stalls(figure, timeline, width)
     figure.add_trace(_first_tokens(timeline))
     _add_failures(figure, timeline)
-    _add_window(figure, window_s, dark=look.dark)
+    add_window(figure, window_s, dark=look.dark)
     figure.update_xaxes(title={"text": "time since the trial began (s)"})
     figure.update_yaxes(title={"text": "request, in the order sent"}, autorange="reversed")
     figure.update_layout(uirevision="requests", hovermode="closest")
@@ -68,11 +77,31 @@ def _timeline(requests: pd.DataFrame) -> Timeline:
     ended = rows["ended_s"].to_numpy(float)
     return Timeline(
         rows=rows,
+        intended_s=rows["intended_s"].to_numpy(float),
         sent_s=sent,
         first_s=first,
         ended_s=np.where(np.isfinite(ended), ended, sent),
         failed=rows["error"].notna().to_numpy(bool),
     )
+
+
+def _add_stalls(figure: go.Figure, timeline: Timeline, width: float) -> None:
+    """Gaps between the chunks of a request that are far longer than usual."""
+    times = [np.asarray(found, dtype=float) for found in timeline.rows["chunk_time_s"]]
+    gaps = [np.diff(found) for found in times]
+    every = np.concatenate(gaps) if gaps else np.empty(0)
+    limit_s = STALL_FACTOR * float(np.median(every)) if len(every) else 0.0
+    if limit_s <= 0 or not (every > limit_s).any():
+        return
+    x: list[float | None] = []
+    y: list[int] = []
+    for place, (found, gap) in enumerate(zip(times, gaps, strict=True), start=1):
+        for k in np.flatnonzero(gap > limit_s):
+            x += [float(found[k]), float(found[k + 1]), None]
+            y += [place] * 3
+    name = f"stalled: gap over {STALL_FACTOR} × the median"
+    line = {"color": STALL, "width": width}
+    figure.add_trace(go.Scatter(x=x, y=y, mode="lines", line=line, name=name, hoverinfo="skip"))
 
 
 def _first(times: object) -> float:
@@ -161,22 +190,4 @@ def _add_failures(figure: go.Figure, timeline: Timeline) -> None:
                 for name, why in zip(rows["request_id"], rows["error"].astype(str), strict=True)
             ],
         )
-    )
-
-
-def _add_window(figure: go.Figure, window_s: tuple[float, float] | None, *, dark: bool) -> None:
-    if window_s is None:
-        return
-    top, room = figure.layout.margin.t, 18  # for the word above the shade, below the head
-    figure.update_layout(margin={"t": top + room}, height=figure.layout.height + room)
-    figure.add_vrect(
-        x0=window_s[0],
-        x1=window_s[1],
-        fillcolor=with_alpha(ink(dark=dark).muted, 0.1),
-        line_width=0,
-        layer="below",
-        annotation_text="measured",
-        annotation_position="top left",
-        annotation_yanchor="bottom",
-        annotation_font={"size": 11, "color": ink(dark=dark).muted},
     )

@@ -108,6 +108,22 @@ def repeats_words(count: int) -> str:
     return f"mean of {count} repeats" if count > 1 else ""
 
 
+def span_words(low: float | None, high: float | None, repeats: int) -> str:
+    """`95 to 105 within run`, or `... over 3 repeats`; empty where there is no interval."""
+    span = interval(low, high)
+    basis = "within run" if repeats <= 1 else f"over {repeats} repeats"
+    return f"{span} {basis}" if span else ""
+
+
+def percent(share: float | None) -> str:
+    """A chance as a reader takes it: `< 1 %`, `42 %`, `> 99 %`; an em dash where it is unknown."""
+    if share is None or not math.isfinite(share):
+        return MISSING
+    if 0 < share < 0.01:
+        return "< 1 %"
+    return "> 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

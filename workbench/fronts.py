@@ -2,31 +2,44 @@
 
 Only valid points with finite values and n > 0 compete. Points of different models, numerics
 or workloads never share a front: each such kind is a group of its own, inside those asked for.
+
+    front = wb.pareto(run.points(), wb.DEFAULT_X, wb.DEFAULT_Y, by="axis.draft_length", runs=[run])
+    front.probability                  # [points] chance to be on the front of its group, or NaN
+    front.band("draft_length=5")       # Band: x, y, low, high, basis, exact
+    front.at(50.0, "draft_length=5")   # Estimate: value, low, high, reason
+    front.ranked_at(50.0, group)       # DataFrame: trial_id, x, y, reaches, best
+    front.beats(a, b)                  # DataFrame: x, probability, ratio, low, high
+    front.hypervolume((0.0, 0.0))      # Estimate, relative to the reference point that is given
+
+A group may be left out where the front has one. `runs` are those that the points are of: with
+them x and y are drawn together from repeats or requests, without them each from its interval.
+Draws are made when first asked for: some 10 ms a group of repeats; single repeats have their
+requests read, once, for the points that may be on the front.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from workbench.bands import Band, Bands, Competitors, Draw, Estimate, Rows
 from workbench.errors import ComparisonError
-from workbench.figures_text import MISSING
+from workbench.grouping import comparison_groups, group_names
 from workbench.pareto import Axis, Mask, Values, front_mask, staircase
+
+__all__ = ["Front", "comparison_groups", "exclusions", "pareto"]
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MODEL = "model"
-"""The key of a checkpoint: its content where that is known, not the path it was read from."""
-NUMERICS = ("engine.dtype", "engine.cache_format", "engine.accelerator")
-LOAD_FIELDS = frozenset({"load", "batch_size", "rate", "time_scale", "path", "seed"})
-"""Workload fields that say how hard the engine is pressed, or where a file lies."""
+    from workbench.point_draws import Drawn
+    from workbench.stored_run import Run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,40 +54,88 @@ class Front:
     excluded: tuple[str | None, ...]  # why each point does not compete; None: it does
     group_of: tuple[str | None, ...]  # the group in which each point competes
     vertices: dict[str, Values]  # group -> [members, 2] values of x and y
+    competitors: Competitors = field(repr=False)
+    draw: Draw = field(repr=False)  # joint draws of rows of the table
 
     def staircase(self, group: str | None = None) -> tuple[Values, Values]:
         """x and y of the steps of one group's front; the only group when None."""
-        if group is None and len(self.vertices) <= 1:
-            group = next(iter(self.vertices), None)
         if group is None and not self.vertices:
             return np.empty(0), np.empty(0)
+        return staircase(self.vertices[self._named(group)], self.x.direction)
+
+    @cached_property
+    def probability(self) -> Values:
+        """[points] `Bands.probability`."""
+        return self._bands.probability
+
+    def band(self, group: str | None = None) -> Band:
+        """`Bands.band` of a group."""
+        return self._bands.band(self._named(group))
+
+    def at(self, x: float, group: str | None = None) -> Estimate:
+        """`Bands.at` of a group."""
+        return self._bands.at(x, self._named(group))
+
+    def ranked_at(self, x: float, group: str | None = None) -> pd.DataFrame:
+        """`Bands.ranked_at` of a group."""
+        return self._bands.ranked_at(x, self._named(group))
+
+    def beats(self, a: str, b: str, xs: Sequence[float] | None = None) -> pd.DataFrame:
+        """`Bands.beats`: group a against group b."""
+        return self._bands.beats(self._named(a), self._named(b), xs)
+
+    def hypervolume(self, reference: tuple[float, float], group: str | None = None) -> Estimate:
+        """`Bands.hypervolume` of a group."""
+        return self._bands.hypervolume(reference, self._named(group))
+
+    @cached_property
+    def _bands(self) -> Bands:
+        return Bands(self.competitors, self.draw)
+
+    def _named(self, group: str | None) -> str:
+        """The group; the only one for None. ComparisonError where there is no such group."""
+        if group is None and len(self.vertices) == 1:
+            return next(iter(self.vertices))
         if group not in self.vertices:
             raise ComparisonError(
                 f"{group!r} is no group of this front.",
-                remedy=f"Choose one of {', '.join(map(repr, self.vertices))}.",
+                remedy=f"Choose one of {', '.join(map(repr, self.vertices))}."
+                if self.vertices
+                else "No valid point was measured, so there is no front.",
             )
-        return staircase(self.vertices[group], self.x.direction)
+        return group
 
 
-def pareto(points: pd.DataFrame, x: Axis, y: Axis, by: str | Sequence[str] | None = None) -> Front:
+def pareto(
+    points: pd.DataFrame,
+    x: Axis,
+    y: Axis,
+    by: str | Sequence[str] | None = None,
+    *,
+    runs: Iterable[Run] = (),
+) -> Front:
     """The fronts of `points` (from `Run.points()`), one for each value of the columns `by`.
 
-    ComparisonError for a metric or column that the points do not have; points that may not be
-    compared with each other get groups of their own.
+    `runs` hold what is behind the points, for bands and chances. ComparisonError for a metric or
+    column that the points do not have; points that may not be compared with each other get groups
+    of their own.
     """
     asked = [by] if isinstance(by, str) else list(by or ())
     _refuse_facts(points, [x.metric, y.metric])
     points = _with_columns(points, [x.metric, y.metric, *asked])
     why_not = exclusions(points, [x.metric, y.metric])
     eligible = np.array([reason is None for reason in why_not], dtype=bool)
-    names = _group_names(points, eligible, asked)
+    names = group_names(points, eligible, asked)
     ids = [str(name) for name in points["trial_id"]]
     values = points[[x.metric, y.metric]].to_numpy(dtype=float, na_value=np.nan)
     on_front = np.zeros(len(points), dtype=bool)
     groups: dict[str, tuple[str, ...]] = {}
     vertices: dict[str, Values] = {}
-    for group in sorted({names[row] for row in np.flatnonzero(eligible)}):
-        rows = np.array([row for row in np.flatnonzero(eligible) if names[row] == group])
+    rows_of = {
+        group: np.array([row for row in np.flatnonzero(eligible) if names[row] == group])
+        for group in sorted({names[row] for row in np.flatnonzero(eligible)})
+    }
+    for group, rows in rows_of.items():
         best = rows[front_mask(values[rows], (x.direction, y.direction))]
         on_front[best] = True
         groups[group] = tuple(ids[row] for row in best)
@@ -88,7 +149,43 @@ def pareto(points: pd.DataFrame, x: Axis, y: Axis, by: str | Sequence[str] | Non
         excluded=tuple(why_not),
         group_of=tuple(n if fit else None for n, fit in zip(names, eligible, strict=True)),
         vertices=vertices,
+        competitors=Competitors(
+            values=values,
+            bounds=_bounds(points, (x.metric, y.metric)),
+            directions=(x.direction, y.direction),
+            groups=rows_of,
+            ids=ids,
+            repeats=_repeats(points),
+        ),
+        draw=_draws(points, (x.metric, y.metric), list(runs)),
     )
+
+
+def _draws(points: pd.DataFrame, metrics: tuple[str, str], runs: list[Run]) -> Draw:
+    def draw(rows: Rows) -> Drawn:
+        from workbench.point_draws import PointDraws
+
+        return PointDraws(points, runs).of(rows, metrics)
+
+    return draw
+
+
+def _bounds(points: pd.DataFrame, metrics: tuple[str, str]) -> Values:
+    """[points, 2, 2] low and high of both axes; NaN where there is no interval."""
+    cells = [
+        points[column].to_numpy(dtype=float, na_value=np.nan)
+        if (column := f"{name}.{part}") in points.columns
+        else np.full(len(points), np.nan)
+        for name in metrics
+        for part in ("low", "high")
+    ]
+    return np.stack(cells, axis=1).reshape(len(points), 2, 2)
+
+
+def _repeats(points: pd.DataFrame) -> NDArray[np.int64]:
+    if "repeats" not in points.columns:
+        return np.ones(len(points), dtype=np.int64)
+    return points["repeats"].to_numpy(dtype=np.int64)
 
 
 def exclusions(points: pd.DataFrame, metrics: Sequence[str]) -> list[str | None]:
@@ -120,77 +217,6 @@ def _is_number(value: object) -> bool:
         return bool(np.isfinite(float(str(value))))
     except ValueError:
         return False
-
-
-def comparison_groups(points: pd.DataFrame) -> list[str]:
-    """The name of the group of each row: rows of two groups may not be compared."""
-    return _group_names(points, np.ones(len(points), dtype=bool), [])
-
-
-def _group_names(points: pd.DataFrame, eligible: Mask, asked: list[str]) -> list[str]:
-    """The group of each row: the columns asked for, then what forbids comparing.
-
-    A name holds no more columns than tell the groups apart: two files of one workload's name
-    are told by their content, two workloads by their names alone.
-    """
-    columns = {name: points[name].map(_text) for name in asked}
-    columns |= {name: texts for name, texts in _apart(points).items() if name not in asked}
-    told = [""] * len(points)
-    kept: list[str] = []
-    for name, texts in columns.items():
-        finer = [f"{before}|{text}" for before, text in zip(told, texts, strict=True)]
-        if name in asked or len(_among(finer, eligible)) > len(_among(told, eligible)):
-            told, kept = finer, [*kept, name]
-    return [
-        ", ".join(f"{name.partition('.')[2] or name}={columns[name].iat[row]}" for name in kept)
-        or "all"
-        for row in range(len(points))
-    ]
-
-
-def _among(names: list[str], eligible: Mask) -> set[str]:
-    return {name for name, fit in zip(names, eligible, strict=True) if fit}
-
-
-def _apart(points: pd.DataFrame) -> dict[str, pd.Series]:
-    """What must agree on one front, as texts by column; the best known name comes first."""
-    names = [str(name) for name in points.columns]
-    workload = [name for name in names if _forbids(name)]
-    workload.sort(key=lambda name: name != "workload.name")
-    columns = [name for name in (*NUMERICS, *workload) if name in names]
-    return {MODEL: _models(points), **{name: points[name].map(_text) for name in columns}}
-
-
-def _models(points: pd.DataFrame) -> pd.Series:
-    """Name of each row's model; two contents of one name are told by their fingerprints."""
-    import pandas as pd
-
-    paths = points.get("engine.model", pd.Series("", index=points.index)).map(_text)
-    contents = points.get("checkpoint", pd.Series(None, index=points.index)).map(_text)
-    named: dict[str, str] = {}  # content -> the first name it went by
-    for path, content in zip(paths, contents, strict=True):
-        named.setdefault(content, Path(path).name)
-    taken = Counter(named.values())
-    return pd.Series(
-        [
-            path
-            if content == MISSING
-            else named[content] + (f" ({content[:8]})" if taken[named[content]] > 1 else "")
-            for path, content in zip(paths, contents, strict=True)
-        ],
-        index=points.index,
-        dtype=object,
-    )
-
-
-def _text(value: object) -> str:
-    """A cell as a name shows it; missing values and lists count as themselves."""
-    return MISSING if value is None or value != value else str(value)
-
-
-def _forbids(column: str) -> bool:
-    """True for a workload column whose values must agree on one front."""
-    return column.startswith("workload.") and column.partition(".")[2] not in LOAD_FIELDS
 
 
 def _refuse_facts(points: pd.DataFrame, names: Sequence[str]) -> None:

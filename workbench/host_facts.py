@@ -10,12 +10,18 @@ import hashlib
 import os
 import platform
 import re
+import resource
+import shutil
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+
+from experiments.ascend import ascend_chips
+from experiments.errors import TelemetryError
+from experiments.nvidia_facts import nvidia_host
 
 CPU_FEATURES = (
     "avx2",
@@ -73,6 +79,14 @@ def host_facts(root: Path = Path("/")) -> Facts:
         "cpu_mitigations": lambda: _mitigations(root),
         "virtual_machine": lambda: "hypervisor" in (_cpu_line(cpu_text, "flags") or "").split(),
         "numa_nodes": lambda: _numa_nodes(root),
+        "numa_balancing": lambda: _text(root / "proc/sys/kernel/numa_balancing"),
+        "cpu_turbo": lambda: _turbo(root),
+        "smt": lambda: _text(root / "sys/devices/system/cpu/smt/control"),
+        "perf_event_paranoid": lambda: _text(root / "proc/sys/kernel/perf_event_paranoid"),
+        "processor_energy_readable": lambda: _may_read(root / "sys/class/powercap"),
+        "locked_memory_limit_bytes": _locked_memory,
+        "open_files_limit": lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "user_is_root": lambda: os.geteuid() == 0,
         "huge_pages": lambda: _text(root / "sys/kernel/mm/transparent_hugepage/enabled"),
         "clock_source": lambda: _text(
             root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
@@ -90,70 +104,49 @@ def host_facts(root: Path = Path("/")) -> Facts:
     return facts
 
 
+DEVICE_FACTS: tuple[str, ...] = ("devices", "driver", "cuda_driver", "nvml", "device_topology")
+
+
 def device_facts() -> Facts:
-    """NVIDIA devices through NVML: `devices`, `driver`, `cuda_driver`; missing with a reason."""
-    facts = Facts()
-    names = ("devices", "driver", "cuda_driver")
+    """NVIDIA devices through NVML, or Ascend ones: DEVICE_FACTS, each missing with its reason."""
     try:
-        import pynvml
-    except ImportError:
-        return _none(facts, names, "nvidia-ml-py is not installed")
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        return _none(facts, names, f"no NVIDIA driver answers ({error})")
-    try:
-        facts.add("driver", lambda: _decoded(pynvml.nvmlSystemGetDriverVersion()))
-        facts.add("cuda_driver", lambda: pynvml.nvmlSystemGetCudaDriverVersion() / 1000)
-        count = pynvml.nvmlDeviceGetCount()
-        facts.add("devices", lambda: [_device(pynvml, index) for index in range(count)])
-    finally:
-        pynvml.nvmlShutdown()
+        found = nvidia_host()
+    except TelemetryError as error:
+        return _ascend_facts(str(error))
+    told = (found.devices, found.driver, found.cuda_driver, found.nvml, found.topology)
+    values: dict[str, object] = dict(zip(DEVICE_FACTS, told, strict=True))
+    facts = Facts(values, dict(found.reasons))
+    alone = "there is one device" if len(found.devices) == 1 else "NVML does not tell"
+    for name, value in facts.values.items():
+        if value is None:
+            facts.reasons[name] = alone if name == "device_topology" else "NVML does not tell"
     return facts
 
 
-def _none(facts: Facts, names: tuple[str, ...], reason: str) -> Facts:
-    for name in names:
-        facts.values[name], facts.reasons[name] = None, reason
-    return facts
-
-
-def _device(nvml: object, index: int) -> dict[str, object]:
-    """One device; a question that NVML refuses is None."""
-    handle = _ask(nvml, "nvmlDeviceGetHandleByIndex", index)
-    memory = _ask(nvml, "nvmlDeviceGetMemoryInfo", handle)
-    mode = _ask(nvml, "nvmlDeviceGetMigMode", handle)
-    ecc = _ask(nvml, "nvmlDeviceGetEccMode", handle)
-    running = _ask(nvml, "nvmlDeviceGetComputeRunningProcesses", handle)
-    return {
-        "index": index,
-        "name": _decoded(_ask(nvml, "nvmlDeviceGetName", handle)),
-        "uuid": _decoded(_ask(nvml, "nvmlDeviceGetUUID", handle)),
-        "vbios": _decoded(_ask(nvml, "nvmlDeviceGetVbiosVersion", handle)),
-        "memory_bytes": getattr(memory, "total", None),
-        "memory_used_bytes": getattr(memory, "used", None),
-        "power_limit_mw": _ask(nvml, "nvmlDeviceGetEnforcedPowerLimit", handle),
-        "sm_clock_mhz": _ask(nvml, "nvmlDeviceGetClockInfo", handle, 1),
-        "sm_clock_max_mhz": _ask(nvml, "nvmlDeviceGetMaxClockInfo", handle, 1),
-        "memory_clock_mhz": _ask(nvml, "nvmlDeviceGetClockInfo", handle, 2),
-        "temperature_c": _ask(nvml, "nvmlDeviceGetTemperature", handle, 0),
-        "ecc": ecc[0] == 1 if isinstance(ecc, list | tuple) else None,
-        "mig": mode[0] == 1 if isinstance(mode, list | tuple) else None,
-        "persistence": _ask(nvml, "nvmlDeviceGetPersistenceMode", handle),
-        "throttle_reasons": _ask(nvml, "nvmlDeviceGetCurrentClocksThrottleReasons", handle),
-        "processes": len(running) if isinstance(running, list) else None,
-    }
-
-
-def _ask(nvml: object, question: str, *arguments: object) -> object:
+def _ascend_facts(no_nvidia: str) -> Facts:
+    """The chips of an Ascend host; why there is no device where it is none."""
+    facts = Facts(reasons=dict.fromkeys(DEVICE_FACTS, no_nvidia))
+    facts.values.update(dict.fromkeys(DEVICE_FACTS))
     try:
-        return getattr(nvml, question)(*arguments)
-    except (getattr(nvml, "NVMLError"), AttributeError):  # noqa: B009 (nvml is passed in)
-        return None
-
-
-def _decoded(value: object) -> object:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+        chips = ascend_chips()
+    except TelemetryError as error:
+        if shutil.which("npu-smi"):
+            facts.reasons["devices"] = str(error)
+        return facts
+    facts.values["devices"] = [
+        {
+            "index": place,
+            "name": chip.name,
+            "uuid": chip.identities[0],
+            "pci_bus_id": chip.bus_id,
+            "memory_bytes": None if chip.memory_total_mb is None else chip.memory_total_mb << 20,
+            "temperature_c": chip.temperature_c,
+            "health": chip.health,
+        }
+        for place, chip in enumerate(chips)
+    ]
+    del facts.reasons["devices"]
+    return facts
 
 
 def _text(path: Path) -> str | None:
@@ -202,6 +195,30 @@ def _mitigations(root: Path) -> dict[str, str] | None:
 
 def _numa_nodes(root: Path) -> int | None:
     return len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or None
+
+
+def _turbo(root: Path) -> bool | None:
+    """Whether the processor may go above its base clock, as the driver in use tells it."""
+    cpu = root / "sys/devices/system/cpu"
+    off = _text(cpu / "intel_pstate/no_turbo")
+    on = _text(cpu / "cpufreq/boost")
+    if off is not None:
+        return off == "0"
+    return None if on is None else on == "1"
+
+
+def _may_read(powercap: Path) -> bool | None:
+    """Whether this user may read the processors' energy counters; None where there are none."""
+    counters = list(powercap.glob("*/energy_uj"))
+    return all(os.access(counter, os.R_OK) for counter in counters) if counters else None
+
+
+def _locked_memory() -> int | None:
+    """Memory that may be pinned; None: no limit."""
+    limit = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
+    if limit == resource.RLIM_INFINITY:
+        raise LookupError("there is no limit")
+    return limit
 
 
 def _quota(root: Path) -> float | None:

@@ -15,13 +15,16 @@ FIRST_COLUMNS = (
     "run_id", *PLAIN[:4], "valid", "labels", "started_utc", "duration_s", "gates", "checkpoint",
 )  # fmt: skip
 GROUPS = (("axes", "axis"), ("engine", "engine"), ("workload", "workload"))
+AGREEMENT = "agreement"  # of a judged document: whom the trial was held against
 
 
 def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.DataFrame:
     """One row per trial document, in the order given.
 
-    Columns: FIRST_COLUMNS, then axis.*, engine.*, workload.*, then for each metric `<metric>`,
-    `<metric>.n`, `.low`, `.high`, `.reason`. A missing number is NaN, with its reason.
+    Columns: FIRST_COLUMNS, then axis.*, engine.*, workload.*, then agreement.reference,
+    .first_difference, .off_reference and .off_first_difference where outputs were kept, then for
+    each metric `<metric>`, `<metric>.n`, `.low`, `.high`, `.reason`. A missing number is NaN,
+    with its reason.
     """
     import pandas as pd
 
@@ -44,6 +47,8 @@ def _row(run_id: str, found: Mapping[str, object]) -> dict[str, object]:
         row["checkpoint"] = point.get("checkpoint")
         for part, prefix in GROUPS:
             row |= {f"{prefix}.{name}": value for name, value in _mapping(point[part]).items()}
+        told = _mapping(found.get(AGREEMENT, {}))
+        row |= {f"{AGREEMENT}.{name}": value for name, value in told.items()}
         for name, metric in _mapping(found["metrics"]).items():
             row |= _metric_cells(name, _mapping(metric))
     except (KeyError, TypeError) as error:

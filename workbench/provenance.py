@@ -32,9 +32,14 @@ PACKAGES = (
 RECORDED = (
     "DEEPINFER_", "VLLM_", "SGLANG_", "CUDA_", "NVIDIA_", "NCCL_", "ASCEND_", "OMP_", "MKL_",
     "OPENBLAS_", "KMP_", "GOMP_", "TORCH_", "PYTORCH_", "TRITON_", "PYTHONHASHSEED", "LD_PRELOAD",
+    "HCCL_", "ACL_", "TASK_QUEUE_ENABLE", "CPU_AFFINITY_CONF", "STREAMS_PER_DEVICE",
+    "INF_NAN_MODE_ENABLE", "FLASHINFER_", "CUBLAS_", "CUDNN_", "MALLOC_", "TOKENIZERS_PARALLELISM",
+    "HF_HUB_OFFLINE", "EVAL_JUDGE_", "MIG_", "GLOO_", "UCX_", "NVSHMEM_", "MC_", "TOKENSPEED_",
 )  # fmt: skip
 SECRET_NAME = re.compile(r"(^|_)(TOKEN|KEY|SECRET|PASS|PASSWORD|PASSWD|CREDENTIALS?|AUTH|PAT)(_|$)")
-SECRET_VALUE = re.compile(r"^(hf_|sk-|ghp_|github_pat_|AKIA|xox[bp]-|glpat-)")
+SECRET_VALUE = re.compile(r"\b(hf_|sk-|ghp_|github_pat_|AKIA|xox[bp]-|glpat-)[\w-]{3,}")
+BEARER = re.compile(r"(?i)\b(bearer|basic)\s+\S+")
+OPTION = re.compile(r"(--[\w-]+)([= ])(\S+)")
 URL_LOGIN = re.compile(r"(\w+://)[^/@\s]+@")
 MASK = "***"
 GIT_TIMEOUT_S = 5.0
@@ -121,23 +126,36 @@ def code_version(root: Path = CODE) -> str:
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that steer engines and libraries, secrets masked."""
     chosen = {name: environ[name] for name in sorted(environ) if name.startswith(RECORDED)}
-    return masked(chosen)
+    return {name: str(value) for name, value in masked(chosen).items()}
 
 
 def masked(values: Mapping[str, object]) -> dict[str, object]:
-    """`values` with secrets replaced by `***`: by name, by known shape, and logins in URLs."""
+    """`values` with secrets replaced by `***`: by name, by shape, in URLs, headers and options."""
     return {name: _masked(name, value) for name, value in values.items()}
 
 
 def _masked(name: str, value: object) -> object:
-    if isinstance(value, list):
+    if isinstance(value, Mapping):
+        return {inner: _masked(str(inner), item) for inner, item in value.items()}
+    if isinstance(value, list | tuple):
         return [_masked(name, item) for item in value]
     if not isinstance(value, str):
         return value
-    named = SECRET_NAME.search(name.upper()) and not value.lstrip("-").isdigit()
-    if value and (named or SECRET_VALUE.match(value)):
+    if value and _names_a_secret(name) and not value.lstrip("-").isdigit():
         return MASK
-    return URL_LOGIN.sub(rf"\1{MASK}@", value)
+    text = BEARER.sub(rf"\1 {MASK}", SECRET_VALUE.sub(MASK, value))
+    return URL_LOGIN.sub(rf"\1{MASK}@", OPTION.sub(_masked_option, text))
+
+
+def _masked_option(found: re.Match[str]) -> str:
+    """`--api-key abc` inside a longer text."""
+    option, between, value = found.groups()
+    secret = _names_a_secret(option.lstrip("-")) and not value.isdigit()
+    return f"{option}{between}{MASK if secret else value}"
+
+
+def _names_a_secret(name: str) -> bool:
+    return SECRET_NAME.search(name.upper().replace("-", "_")) is not None
 
 
 def _image(environ: Mapping[str, str]) -> str | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.errors import WorkbenchError
 from workbench.figures_text import number, value_text
 from workbench.fronts import Front, comparison_groups, pareto
@@ -195,7 +195,10 @@ def _limits(run: Run, points: pd.DataFrame) -> Row:
             "One repeat: intervals are within-run only and do not cover run-to-run noise."
         )
     else:
-        limits.append("Several repeats: values are their means; how they scatter is not judged.")
+        limits.append(
+            "Several repeats: values are their means, quantiles those of all their requests; the "
+            "intervals are Student's over the repeats."
+        )
     unsound = int((~points["valid"].astype(bool)).sum())
     if unsound:
         limits.append(f"{unsound} of {len(points)} points are not valid and are on no front.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_text import MISSING, axis_words, interval, number, value_text
 from workbench.words import WITHIN_RUN, point_words
 
@@ -17,8 +17,8 @@ SHOWN = (
     "acceptance_length", "energy_j_token",
 )  # fmt: skip
 INTERVALS = (
-    f"In brackets: {WITHIN_RUN} and do not cover run-to-run noise; n = samples. Requests that "
-    "moved in one batch count once, and fewer than six such batches give no interval."
+    f"In brackets: {WITHIN_RUN}, and then do not cover run-to-run noise; n = samples. Requests "
+    "that moved in one batch count once, and fewer than six such batches give no interval."
 )
 Row = tuple[str, ...]
 
@@ -81,16 +81,17 @@ def measured(point: pd.Series, metric: str) -> Measured:
 
 
 def _spread(point: pd.Series, metric: str) -> str:
-    """`11.9 to 12.8, n=64`; of several repeats their number, since their spread is not judged."""
+    """`11.9 to 12.8, n=64`; of several repeats with their number."""
     low, high, n = (point.get(f"{metric}.{part}") for part in ("low", "high", "n"))
     return spread_words(low, high, int(n), int(point.get("repeats", 1)))
 
 
 def spread_words(low: float | None, high: float | None, n: int, repeats: int) -> str:
-    """`11.9 to 12.8, n=64`, or `3 repeats, n=192`."""
+    """`11.9 to 12.8, n=64`, or `11.9 to 12.8 over 3 repeats, n=192`."""
     spread = interval(low, high)
-    said = [f"{repeats} repeats"] if repeats > 1 else [spread] if spread else []
-    return ", ".join([*said, f"n={n}"])
+    over = f"over {repeats} repeats" if repeats > 1 else ""
+    said = " ".join(words for words in (spread, over) if words)
+    return ", ".join([*([said] if said else []), f"n={n}"])
 
 
 def configuration(point: pd.Series) -> str:

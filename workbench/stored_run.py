@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -12,14 +12,20 @@ from typing import TYPE_CHECKING
 
 from experiments.records import TrialId, TrialRecord, TrialState
 from workbench.errors import StoreError
-from workbench.files import read_json, unreadable
+from workbench.files import read_json, read_parquet, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
+from workbench.progress import Progress, read_progress
+from workbench.run_document import labels_of, part_of, planned_count
 from workbench.trial_files import check_version, read_document, read_record
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from experiments.pooling import PooledQuantile
+    from workbench.prices import Prices
+
+MOST_READ = 1000  # trials whose requests a table of points reads: some ten seconds
 RETRY = re.compile(r"(.+)\.retry([1-9][0-9]*)")
 
 
@@ -37,7 +43,8 @@ class RunSummary:
     """One line about a run. `state`: running | complete | partial | interrupted.
 
     complete: every planned trial is stored and none failed or was skipped; partial: every one
-    is stored, some failed or were skipped; interrupted: some are missing and nobody writes.
+    is stored, some failed or were skipped; interrupted: some are missing, or were cancelled,
+    and nobody writes.
     """
 
     run_id: str
@@ -64,8 +71,11 @@ class Run:
         self._now = now
         self._facts = read_json(folder / "run.json")
         check_version(self._facts, folder / "run.json")
-        self._planned = _count(self._facts, folder / "run.json")
+        self._planned = planned_count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
+        self._judged: list[dict[str, object]] | None = None
+        self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
+        self._numbers: pd.DataFrame | None = None
         self.refresh()
 
     @property
@@ -76,12 +86,12 @@ class Run:
     @property
     def plan(self) -> dict[str, object]:
         """The locked plan: every default filled in."""
-        return dict(_object(self._facts, "plan"))
+        return dict(part_of(self._facts, "plan"))
 
     @property
     def environment(self) -> dict[str, object]:
         """The environment manifest taken when the run began (workbench.provenance)."""
-        return dict(_object(self._facts, "environment"))
+        return dict(part_of(self._facts, "environment"))
 
     @property
     def code_version(self) -> str:
@@ -95,18 +105,30 @@ class Run:
         return None if found is None else str(found)
 
     @property
+    def parent(self) -> str | None:
+        """The run whose points this one measured again; None for a run of its own."""
+        found = self._facts.get("parent")
+        return None if found is None else str(found)
+
+    @property
     def planned(self) -> int:
-        """How many trials the plan asks for."""
-        return self._planned
+        """How many trials the plan asks for: at most, until a stop rule or search has ended."""
+        found = self.progress()
+        ended = found.ended_trials if found is not None else None
+        return self._planned if ended is None else ended
+
+    def progress(self) -> Progress | None:
+        """What measures this run now, or what last did; read anew. None: it never said."""
+        return read_progress(self.folder)
 
     @property
     def summary(self) -> RunSummary:
         """The run in one line, as of the last `refresh()`; `state` is as of now."""
-        newest = self._newest()
+        newest = self.judged()
         counts = Counter(str(found.get("state")) for found in newest)
         labels: dict[str, None] = {}
         for found in newest:
-            labels.update(dict.fromkeys(_labels(found)))
+            labels.update(dict.fromkeys(labels_of(found)))
         texts = {
             name: str(self._facts.get(name, ""))
             for name in ("name", "question", "started_utc", "engine", "accelerator", "model")
@@ -124,6 +146,8 @@ class Run:
         """Read the trials that were stored since; returns this run."""
         names = self._stored_names()
         missing = names - self._documents.keys()
+        if missing:
+            self._judged = self._numbers = None
         indexed = Index(self.folder.parent).documents(self.run_id) if len(missing) > 1 else {}
         for name in missing:
             found = indexed.get(name)
@@ -141,29 +165,87 @@ class Run:
             key=lambda found: (str(found.get("started_utc")), str(found.get("trial_id"))),
         )
 
-    def points(self) -> pd.DataFrame:
-        """One row a point: the mean of its valid repeats, with the column `repeats`."""
+    def judged(self) -> list[dict[str, object]]:
+        """The documents with what the trials of the run say of each other (`workbench.judged`)."""
+        from workbench.judged import judged, kept_outputs
+
+        if self._judged is None:
+            self._judged = judged(
+                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
+            )
+        return list(self._judged)
+
+    def points(
+        self, *, most_read: int | None = MOST_READ, prices: Prices | None = None
+    ) -> pd.DataFrame:
+        """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
+
+        Costs are by `prices`; None: the store's own table, or the one that ships. Quantiles of
+        several repeats need the requests of each: they are read once, of at most `most_read`
+        trials (None: of all), and missing beyond.
+        """
         from workbench.repeats import pooled
 
-        return pooled(self.trials())
+        room = len(self._documents) if most_read is None else most_read
 
-    def trials(self) -> pd.DataFrame:
-        """One row per stored trial; the columns are those of `workbench.points`."""
+        def read(trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+            nonlocal room
+            if trial_ids not in self._quantiles:
+                room -= len(trial_ids)
+            return self.quantiles(trial_ids) if room >= 0 else None
+
+        return self._with_cost(pooled(self._trials(), read), prices)
+
+    def quantiles(self, trial_ids: tuple[str, ...]) -> Mapping[str, PooledQuantile] | None:
+        """The quantiles of all requests of these trials together; kept, for trials never change.
+
+        None where the requests of one of them are not stored.
+        """
+        from workbench.trial_columns import quantiles_of
+
+        if trial_ids not in self._quantiles:
+            trials = [(self._trial_folder(name), self._documents[name]) for name in trial_ids]
+            self._quantiles[trial_ids] = quantiles_of(trials)
+        return self._quantiles[trial_ids]
+
+    def trials(self, *, prices: Prices | None = None) -> pd.DataFrame:
+        """One row per stored trial, with the columns of `workbench.points` and `workbench.cost`."""
+        return self._with_cost(self._trials(), prices)
+
+    def _trials(self) -> pd.DataFrame:
         from workbench.points import points_table
 
-        return points_table(self.run_id, self.documents())
+        return points_table(self.run_id, self.judged())
+
+    def _with_cost(self, table: pd.DataFrame, prices: Prices | None) -> pd.DataFrame:
+        from workbench.cost import Host, with_cost
+
+        return with_cost(table, Host.of(self.environment, self.plan), prices, self.folder.parent)
+
+    def metric(self, trial_id: str, name: str) -> float | None:
+        """One number of one trial, derived ones included; None where the trial lacks it."""
+        if self._numbers is None:
+            self._numbers = self.trials().set_index("trial_id")
+        if name not in self._numbers.columns or trial_id not in self._numbers.index:
+            return None
+        value = float(self._numbers.at[trial_id, name])
+        return None if value != value else value
 
     def requests(self, trial_id: str) -> pd.DataFrame:
         """requests.parquet of one trial: one row a request."""
-        return _read_parquet(self._trial_folder(trial_id) / "requests.parquet")
+        return read_parquet(self._trial_folder(trial_id) / "requests.parquet")
 
     def telemetry(self, trial_id: str) -> pd.DataFrame:
         """telemetry.parquet of one trial: one row a sample."""
-        return _read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
+        return read_parquet(self._trial_folder(trial_id) / "telemetry.parquet")
 
     def trial(self, trial_id: str) -> TrialRecord:
-        """The whole record of one trial."""
-        return read_record(self._trial_folder(trial_id))
+        """The whole record of one trial, its state as `judged` tells it."""
+        from workbench.judged import judged_record
+
+        record = read_record(self._trial_folder(trial_id))
+        found = [d for d in self.judged() if d["trial_id"] == trial_id]
+        return judged_record(record, found[0]) if found else record
 
     def files(self, trial_id: str) -> dict[str, Path]:
         """The files of one trial by name."""
@@ -186,7 +268,7 @@ class Run:
     def _state(self, counts: Counter[str], stored: int) -> str:
         if is_writing(self.folder, now=self._now):
             return "running"
-        if stored < self.planned:
+        if stored < self.planned or counts["cancelled"]:
             return "interrupted"
         return "partial" if counts["failed"] + counts["skipped"] else "complete"
 
@@ -198,37 +280,3 @@ class Run:
                 remedy=f"`workbench show {self.run_id}` lists its trials.",
             )
         return self.folder / "trials" / trial_id
-
-
-def _count(found: Mapping[str, object], path: Path) -> int:
-    """The number of planned trials in run.json; StoreError when it is no such number."""
-    planned = found.get("planned", 0)
-    if type(planned) is not int or planned < 0:
-        raise StoreError(
-            f"is damaged (planned is {str(planned)[:80]!r}, not a number of trials).",
-            where=str(path),
-            remedy="Restore it from a copy, or move this folder out of the store.",
-        )
-    return planned
-
-
-def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = found.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _labels(found: Mapping[str, object]) -> Sequence[str]:
-    labels = found.get("labels")
-    return [str(label) for label in labels] if isinstance(labels, list) else []
-
-
-def _read_parquet(path: Path) -> pd.DataFrame:
-    """One Parquet file as a table, through DuckDB where it is installed."""
-    try:
-        import duckdb
-    except ImportError:
-        import pandas as pd
-
-        return pd.read_parquet(path)
-    with duckdb.connect() as connection:
-        return connection.read_parquet(str(path)).df()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from workbench.figures_text import MISSING, axis_mark, axis_phrase, axis_words, value_text
 
-WITHIN_RUN = "95 % intervals are within-run"
+_NUMBER = r"(\d+(?:\.\d+)?)"
+_TIME = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
+WITHIN_RUN = "95 % intervals are within-run where no repeats are named"
 
 
 def counts_words(counts: Mapping[str, int]) -> str:
@@ -29,3 +32,23 @@ def point_marks(axes: Mapping[str, object]) -> str:
 def marks_legend(axes: Mapping[str, object]) -> str:
     """What the marks stand for: `c = requests in flight, d = draft length`."""
     return ", ".join(f"{axis_mark(name).strip()} = {axis_words(name)}" for name in axes)
+
+
+def duration_words(seconds: float | None) -> str:
+    """`1 h 05 min`, `3 min`, `40 s`; `not known` without a forecast."""
+    if seconds is None:
+        return "not known"
+    whole = max(0, round(seconds))
+    if whole < 90:
+        return f"{whole} s"
+    minutes = round(whole / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"
+
+
+def seconds_of(text: str) -> float | None:
+    """Seconds of `4h`, `90m`, `45s` or `1h30m`; None for anything else, and for no time at all."""
+    found = _TIME.fullmatch(text.strip().lower())
+    if found is None:
+        return None
+    hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + seconds or None

@@ -8,8 +8,8 @@ import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, axis_words, finding, number, pareto, plural
+from dashboards import address, controls, fronts, markup, parts, reading, trial_view
+from workbench.figures import Look, finding, number, pareto, plural, target_marks
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
@@ -39,13 +39,10 @@ def main() -> None:
 
 
 def _controls(points: pd.DataFrame) -> View | None:
-    options = fronts.metrics(points)
-    if not options:
+    x = controls.metric(points, "Across", "x", wb.DEFAULT_X.metric)
+    y = controls.metric(points, "Up", "y", wb.DEFAULT_Y.metric)
+    if x is None or y is None:
         return None
-    x = _default(options, wb.DEFAULT_X.metric)
-    y = _default(options, wb.DEFAULT_Y.metric)
-    x = address.choose("Across", options, "x", default=x, words=_metric_words)
-    y = address.choose("Up", options, "y", default=y, words=_metric_words)
     groups = fronts.groupings(points)
     by = address.choose(
         "Colour and front by",
@@ -54,30 +51,15 @@ def _controls(points: pd.DataFrame) -> View | None:
         default=fronts.default_grouping(points) or "",
         words=fronts.group_words,
     )
-    st.markdown("**Keep only**")
-    kept = {
-        name: address.choose_some(axis_words(name).capitalize(), found, name.split(".")[-1])
-        for name in groups
-        if name.startswith(("axis.", "workload."))
-        and 1 < len(found := fronts.values(points, name)) <= 50
-    }
-    return View(x=x, y=y, by=by or None, kept=kept)
-
-
-def _default(options: list[str], wanted: str) -> str:
-    return wanted if wanted in options else options[0]
-
-
-def _metric_words(name: str) -> str:
-    return wb.METRICS[name].heading
+    return View(x=x, y=y, by=by or None, kept=controls.filters(points))
 
 
 def _body(run_id: str, view: View | None) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     every = reader.points()
-    points = _filtered(every, view)
-    found = fronts.front(points, view.x, view.y, view.by) if view else None
+    points = controls.filtered(every, view.kept if view else {})
+    found = fronts.front(points, view.x, view.y, view.by, reader.run) if view else None
     parts.html(_heading(summary))
     parts.banners(summary)
     if view is None or found is None:
@@ -104,14 +86,6 @@ def _heading(summary: wb.RunSummary) -> str:
     return f'<div class="wb-eyebrow">{"".join(f"<span>{piece}</span>" for piece in pieces)}</div>'
 
 
-def _filtered(points: pd.DataFrame, view: View | None) -> pd.DataFrame:
-    kept = view.kept if view else {}
-    for name, wanted in kept.items():
-        if name in points:
-            points = points[fronts.in_words(points, name).isin(wanted)]
-    return points
-
-
 def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSummary) -> None:
     look = Look(
         subtitle=fronts.subtitle(summary, points),
@@ -132,20 +106,33 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     spec_x, spec_y = wb.METRICS[view.x], wb.METRICS[view.y]
     at_least = "at least" if found.x.direction == "max" else "at most"
     parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
-    target = st.number_input(
-        f"Only points with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
-        value=_target(),
-        placeholder="any",
-        min_value=0.0,
-        key="pareto.target",
-        width=360,
-    )
-    address.remember("target", None if target is None else f"{target:g}")
+    target = _target_slider(points, f"{spec_x.label} {at_least} ({spec_x.unit})", view.x)
     rows = fronts.ranked(points, found, target)
+    if target is not None:
+        parts.html("".join(map(markup.note, fronts.attained(found, target))))
     parts.html(_ranking_note(len(rows), len(points), target))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:
         _table(shown, points, view)
+
+
+def _target_slider(points: pd.DataFrame, label: str, metric: str) -> float | None:
+    """The target that x must reach; None at the slider's first mark, which asks for nothing."""
+    marks = target_marks(points, metric)
+    if len(marks) < 2:
+        return None
+    asked = _target()
+    options = [None, *sorted({*marks, *([asked] if asked is not None else [])})]
+    target = st.select_slider(
+        label,
+        options,
+        value=asked,
+        format_func=lambda mark: "any" if mark is None else number(mark),
+        key="pareto.target",
+        width=520,
+    )
+    address.remember("target", None if target is None else f"{target:g}")
+    return target
 
 
 def _target() -> float | None:
@@ -160,12 +147,13 @@ def _ranking_note(count: int, total: int, target: float | None) -> str:
     reach = "" if target is None else " that meet the target"
     cut = f", the first {MAX_ROWS} shown" if count > MAX_ROWS else ""
     return markup.note(
-        f"{plural(count, 'valid point')}{reach} of {total:,}{cut}. Select a row to see its trial."
+        f"{plural(count, 'valid point')} of {total:,}{reach}{cut}. Select a row to see its trial."
     )
 
 
 def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
-    shown = fronts.ranking_table(rows, points, (view.y, view.x))
+    chance = "P(on front)" if address.parameter("target") is None else "P(best at the target)"
+    shown = fronts.ranking_table(rows, points, (view.y, view.x), chance)
     st.session_state["pareto.rows"] = rows["trial_id"].tolist()
     digits = dict.fromkeys(shown.select_dtypes("float"), number)
     st.dataframe(

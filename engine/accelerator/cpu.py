@@ -10,6 +10,7 @@ import torch
 
 from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
+from kernels.target import CPU, Target
 
 if TYPE_CHECKING:
     from engine.accelerator.interface import Ticket, Work
@@ -29,6 +30,10 @@ class CpuAccelerator:
     def uuid(self) -> str | None:
         """A processor has none."""
         return None
+
+    def target(self) -> Target:
+        """Plain torch alone."""
+        return CPU
 
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""

@@ -10,6 +10,7 @@ import torch
 from engine.accelerator.tickets import DoneTicket
 from engine.choices import AcceleratorKind
 from engine.errors import ConfigError
+from kernels.target import Target, triton_is_installed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -39,6 +40,15 @@ class CudaAccelerator:
     def uuid(self) -> str | None:
         """As NVML names it, so that it can be found whatever CUDA_VISIBLE_DEVICES hides."""
         return f"GPU-{torch.cuda.get_device_properties(self.device).uuid}"
+
+    def target(self) -> Target:
+        """Compute capability, and whether Triton is there."""
+        major, minor = torch.cuda.get_device_capability(self.device)
+        return Target(
+            device_type="cuda",
+            arch=10 * major + minor,
+            has_triton=triton_is_installed(),
+        )
 
     def memory_free_bytes(self) -> int:
         """Memory that nobody holds."""

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from engine.choices import AcceleratorKind
+from kernels.target import Target
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +36,10 @@ class Accelerator(Protocol):
 
     def uuid(self) -> str | None:
         """Identity of the device for the driver's own tools; None where there is none."""
+        ...
+
+    def target(self) -> Target:
+        """What kernels may know of it."""
         ...
 
     def memory_free_bytes(self) -> int:

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from engine.batch import Capture, DraftBatch, ForwardBatch
     from engine.cache.groups import CacheGroup
     from engine.cache.storage import CacheStorage
-    from engine.config import EngineConfig, ResolvedConfig
+    from engine.config import EngineConfig
     from engine.models.protocol import ModelFacts
+    from engine.resolution import ResolvedConfig
 
 _STATES = 1 << 20  # a float32 holds them exactly
 _PER_MILLE = 1000

@@ -12,10 +12,14 @@ from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.weights import load_weights
 from engine.tokenizer import engram_token_map
+from kernels.plan import ModelShape, Plan, resolve
 
 if TYPE_CHECKING:
-    from engine.config import EngineConfig, ResolvedConfig
+    from engine.accelerator.interface import Accelerator
+    from engine.config import EngineConfig
     from engine.models.protocol import Model, ModelFacts
+    from engine.resolution import ResolvedConfig
+    from kernels.target import Target
 
 _DTYPES = {
     Precision.FLOAT32: torch.float32,
@@ -31,7 +35,7 @@ class ModelSource(Protocol):
         """Facts without weights, to hold a configuration against before anything is loaded."""
         ...
 
-    def load(self, resolved: ResolvedConfig, device: str) -> Model:
+    def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         """Weights on the device. CheckpointError where the checkpoint is not whole."""
         ...
 
@@ -43,7 +47,7 @@ class CheckpointSource:
         """Read `config.json` of the checkpoint that `config.model` names."""
         return facts_of(DeepseekV41Config.load(resolve_model_dir(config.model)))
 
-    def load(self, resolved: ResolvedConfig, device: str) -> Model:
+    def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         """Read, dequantise and place the weights."""
         # Here, since the model's kernels need not be imported to read facts.
         from engine.models.deepseek_v41.model import DeepseekV41Model
@@ -53,11 +57,23 @@ class CheckpointSource:
         dtype = torch_dtype(resolved.dtype)
         return DeepseekV41Model(
             config,
-            load_weights(model_dir, config, dtype=dtype, device=device),
+            load_weights(model_dir, config, dtype=dtype, device=accelerator.device),
             dtype=dtype,
             released_caches=resolved.cache_format is CacheFormat.RELEASED,
             engram_token_map=engram_token_map(model_dir, config) if config.engram_layer_ids else [],
+            ops=kernel_plan(config, resolved, accelerator.target()).ops,
         )
+
+
+def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Target) -> Plan:
+    """Which kernels serve a model. KernelError where those asked for cannot run."""
+    shape = ModelShape(
+        dtype=resolved.dtype,
+        width=config.hidden_size,
+        head_dim=config.head_dim,
+        streams=config.hc_mult,
+    )
+    return resolve(target, shape, resolved.kernels)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:

@@ -7,34 +7,61 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from engine.config import ResolvedConfig
 from engine.request import Request, RequestId, RequestOutput
+from engine.resolution import ResolvedConfig
 from experiments.records import AxisValue
+from experiments.token_counts import Piece, TextTokenizer
 
 
 @dataclass(frozen=True, kw_only=True)
 class TargetFacts:
     """What is known of an engine configuration before it starts.
 
-    It has every field of `engine.config.ModelLimits`.
+    It has every field of `engine.config.ModelLimits`. None: a server that we did not start does
+    not say, and the plan does not either.
     """
 
     model: str  # the checkpoint as the plan named it
-    fingerprint: str  # content identity of the checkpoint; part of every trial id
+    fingerprint: str | None  # content identity of the checkpoint; part of every trial id
     configuration: Mapping[str, AxisValue]  # as `in_force` gives it; what a point records
-    vocab_size: int
-    eos_token_id: int
+    vocab_size: int | None
+    eos_token_id: int | None
     reserved_token_ids: tuple[int, ...]  # never drawn as synthetic content
-    window: int  # sliding rows
-    draft_block: int  # longest draft
-    can_truncate: bool  # the model has a decoder half
-    max_positions: int  # context of this configuration: prompt + output tokens
+    window: int | None  # sliding rows
+    draft_block: int | None  # longest draft
+    can_truncate: bool | None  # the model has a decoder half
+    max_positions: int | None  # context of this configuration: prompt + output tokens
     devices: int | None  # allocated to this configuration; None = cannot be told
     accelerator: str | None
     device_uuids: tuple[str, ...] | None = None  # of the allocated devices; None: they have none
     random_weights: bool
     tokenizer_hash: str | None = None
     simulated: bool = False
+    takes_grammars: bool = False  # outputs can be held to a grammar
+    remote: bool = False  # its client is no part of its process: lag and load are our own
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """What an HTTP request was in the end. Instants as in `Received`; None: it never came to it."""
+
+    sent_ns: int | None  # connected, and the body of the request about to be written
+    headers_ns: int | None
+    closed_ns: int
+    error_kind: str | None = None
+    server_prompt_tokens: int | None = None
+    server_output_tokens: int | None = None
+    tokenizer: TextTokenizer | None = None  # the client's
+
+
+@dataclass(frozen=True, kw_only=True)
+class Received:
+    """One delivery as the client had it: what it holds, and when its bytes were there."""
+
+    output: RequestOutput  # its token ids are the whole truth where there is no piece
+    received_ns: int  # on the clock of the load generator, before anything was parsed
+    piece: Piece | None = None  # of a text stream
+    exchange: Exchange | None = None  # with the last delivery of an HTTP request
 
 
 class Target(Protocol):
@@ -70,8 +97,8 @@ class Target(Protocol):
         """Hand over one request; does not wait for it."""
         ...
 
-    def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
-        """Outputs since the last call; waits at most about `timeout_s` for the first one."""
+    def poll(self, timeout_s: float) -> Sequence[Received]:
+        """What came since the last call; waits at most about `timeout_s` for the first of it."""
         ...
 
     def abort(self, request_id: RequestId) -> None:

@@ -14,6 +14,10 @@ def target_factory(plan: Plan, clock: Clock | None = None) -> TargetFactory:
     if plan.target == "simulated":
         profile = SimulatedProfile.from_mapping(plan.simulation)
         return lambda: SimulatedTarget(profile, used)
+    if plan.http is not None:
+        from experiments.targets.openai_http import http_factory
+
+        return http_factory(plan.http, plan.clients)
     return _in_process
 
 

@@ -12,12 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from engine.config import AcceleratorKind, EngineConfig, resolve
+from engine.choices import AcceleratorKind
+from engine.config import EngineConfig
 from engine.errors import CapacityError, EngineError, RequestError
-from engine.request import Request, RequestId, RequestOutput
+from engine.request import Request, RequestId
+from engine.resolution import resolve
 from experiments.errors import TargetCapacityError, TargetError
 from experiments.records import AxisValue
-from experiments.targets.base import TargetFacts, in_force
+from experiments.targets.base import Received, TargetFacts, in_force
 from experiments.targets.checkpoint import Checkpoint, model_directory, read_checkpoint
 
 if TYPE_CHECKING:
@@ -101,7 +103,7 @@ class InProcessTarget:
         except EngineError as error:
             raise self._failed("took no request", error) from error
 
-    def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
+    def poll(self, timeout_s: float) -> Sequence[Received]:
         """One step; sleeps where there is nothing to do."""
         serving = self._open
         if not serving.has_unfinished():
@@ -112,7 +114,8 @@ class InProcessTarget:
         except Exception as error:  # whatever a step raises is what this trial found
             raise self._failed("failed in a step", error) from error
         self._check_replicas()
-        return outputs
+        now_ns = time.perf_counter_ns()
+        return [Received(output=output, received_ns=now_ns) for output in outputs]
 
     def abort(self, request_id: RequestId) -> None:
         """The request's last output comes with a later step."""

@@ -10,13 +10,14 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from engine.config import EngineConfig, resolve
+from engine.config import EngineConfig
 from engine.request import FinishReason, Request, RequestId, RequestOutput
+from engine.resolution import resolve
 from experiments.border import brief, nearest
 from experiments.clock import Clock
 from experiments.errors import PlanError, TargetCapacityError, TargetError
 from experiments.records import AxisValue
-from experiments.targets.base import TargetFacts, in_force
+from experiments.targets.base import Received, TargetFacts, in_force
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +177,7 @@ class SimulatedTarget:
                 self._order += 1
                 heapq.heappush(self._due, (output.time_ns, self._order, output))
 
-    def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
+    def poll(self, timeout_s: float) -> Sequence[Received]:
         """Waits on the clock until the next output is due, or until the time is up."""
         now = self._clock.now_ns()
         until = now + max(0, round(timeout_s * 1e9))
@@ -188,7 +189,7 @@ class SimulatedTarget:
         while self._due and self._due[0][0] <= now:
             output = heapq.heappop(self._due)[2]
             if output.request_id in self._live:
-                outputs.append(output)
+                outputs.append(Received(output=output, received_ns=now))
                 if output.finished:
                     self._live.discard(output.request_id)
         return outputs

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from kernels.norm.reference import rms_norm
 from kernels.precision import at_least_float32
 
 
@@ -93,6 +94,11 @@ def collapse(streams: Tensor, pre: Tensor) -> Tensor:
     """Weighted sum of the streams [rows, n, width] by pre [rows, n]: [rows, width]."""
     wide = streams.to(at_least_float32(streams.dtype))
     return torch.bmm(pre.unsqueeze(1), wide).squeeze(1).to(streams.dtype)
+
+
+def collapse_norm(streams: Tensor, pre: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """What a sublayer sees: the RMS norm of the collapsed streams, [rows, width]."""
+    return rms_norm(collapse(streams, pre), weight, eps)
 
 
 def expand(y: Tensor, streams: Tensor, mixed: Mixes) -> Tensor:

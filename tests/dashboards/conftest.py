@@ -8,13 +8,14 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 import workbench as wb
+from dashboards.app import GROUPS
 from dashboards.parts import TOUCH
 from tests.fakes import records
 from workbench.index import Index
 from workbench.trial_files import document
 
 APP = Path(__file__).parents[2] / "dashboards" / "app.py"
-PAGES = ("overview", "pareto", "run")
+PAGES = tuple(name for names in GROUPS.values() for name in names)
 MANY = 10_000
 
 
@@ -67,6 +68,22 @@ def open_page(stores, monkeypatch):
         return app.run()
 
     return opened
+
+
+def walk(store, skipped=()):
+    """Every page of a store in turn, in one visit: its name and what it shows."""
+    before, sys.argv = sys.argv, ["app.py", "--store", str(store)]
+    try:
+        st.cache_data.clear()
+        app = AppTest.from_file(str(APP), default_timeout=60).run()
+        yield "overview", app
+        for page in PAGES:
+            if page != "overview" and page not in skipped:
+                app.query_params.clear()
+                app.switch_page(f"views/{page}.py")
+                yield page, app.run()
+    finally:
+        sys.argv = before
 
 
 MARKUP = ("html", "markdown", "caption", "error", "warning")  # what a browser interprets

@@ -1,9 +1,10 @@
 import pytest
 
 from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
-from engine.config import EngineConfig, configure, describe_fields, resolve
+from engine.config import EngineConfig, configure, describe_fields
 from engine.errors import ConfigError
 from engine.models.protocol import ModelFacts
+from engine.resolution import resolve
 
 V41 = ModelFacts(
     vocab_size=129_280,
@@ -58,6 +59,12 @@ def test_keep_tokens_do_not_matter_when_nothing_is_truncated():
 def test_a_draft_longer_than_the_block_is_refused():
     with pytest.raises(ConfigError, match=r"draft_length: 6 is longer.*Use 0 to 5"):
         resolve(config(draft_length=6), V41)
+
+
+def test_triton_kernels_are_refused_on_a_cpu_and_auto_means_the_definitions():
+    with pytest.raises(ConfigError, match="kernels: Triton kernels do not run on a CPU"):
+        resolve(config(kernels="triton"), V41)
+    assert resolve(config(), V41).kernels == "reference"
 
 
 def test_a_context_longer_than_the_model_s_is_refused():

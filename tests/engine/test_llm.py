@@ -75,8 +75,8 @@ class Interrupted:
     def facts(self, config):
         return HashSource().facts(config)
 
-    def load(self, resolved, device):
-        model = HashSource().load(resolved, device)
+    def load(self, resolved, accelerator):
+        model = HashSource().load(resolved, accelerator)
         forward = model.forward
 
         def interrupt(*arguments):

@@ -1,6 +1,7 @@
 """The golden checkpoints, and what `verify` says of damaged ones."""
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -90,7 +91,9 @@ def test_every_rounded_row_says_why_it_is_judged_or_not(reports):
         name: {r.key: r.why for r in report.rows if r.key.startswith("qdq.")}
         for name, report in reports.items()
     }
-    assert why["v41-c"]["qdq.logits"].startswith("nudged weights leave 100.0% of positions")
+    told = re.match(r"nudged weights leave ([\d.]+)% of positions", why["v41-c"]["qdq.logits"])
+    assert told  # the share itself depends on how a processor rounds
+    assert 95 <= float(told[1]) <= 100
     assert why["v41-a"]["qdq.logits"].endswith("95% are asked for")
     assert why["v41-c"]["qdq.taps"] == "one rounding may flip a selection"
 

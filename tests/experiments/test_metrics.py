@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -8,8 +9,10 @@ from hypothesis import strategies as st
 from experiments.gate_limits import Slo
 from experiments.metric_specs import METRICS, Direction
 from experiments.metrics import measure, needed_samples
-from experiments.records import TelemetrySample
+from experiments.records import Chunk, ChunkKind, TelemetrySample
+from experiments.statistics import with_intervals
 from tests.experiments.records import failed, measurement, rechunked, request
+from tests.experiments.strategies import any_requests, odd, times, waits
 
 
 def values(requests, **fields):
@@ -313,34 +316,116 @@ def test_every_metric_says_what_it_means():
     assert list(measure(measurement([]))) == list(METRICS)
 
 
-times = st.floats(min_value=0.0, max_value=50.0, allow_nan=False)
+def test_a_stall_of_one_token_in_a_burst_counts_as_often_as_its_tokens():
+    # tenstorrent/tt-inference-server 4681: the median gap is nearly nothing, the mean is not.
+    bursts = [(k * 0.1 + j * 1e-5, 1) for k in range(1, 30) for j in range(16)]
+    found = values([request(bursts)])
+    assert found["itl_s_mean"] > 5 * found["itl_s_p50"]
+    assert found["tokens_per_chunk"] == 1.0
+    bundled = values([request([(k * 0.1, 16) for k in range(1, 30)])])
+    assert bundled["itl_s_p50"] == pytest.approx(0.1 / 16)
+    assert bundled["itl_s_mean"] == pytest.approx(bundled["itl_s_p50"])
 
 
-@st.composite
-def any_requests(draw):
-    made = []
-    for index in range(draw(st.integers(0, 30))):
-        sent = draw(times)
-        gaps = draw(st.lists(st.tuples(st.floats(0, 2), st.integers(1, 8)), max_size=6))
-        at, chunks = sent, []
-        for gap, tokens in gaps:
-            at += gap
-            chunks.append((at, tokens))
-        reason = draw(st.sampled_from(["length", "stop", "abort", "error", None]))
-        error = "broken" if reason == "error" else None
-        made.append(request(chunks, sent_s=sent, index=index, finish_reason=reason, error=error))
-    return made
+def test_a_single_request_gives_rates_and_not_totals():
+    # modelscope/evalscope 1076
+    found = values([request([(0.5, 1), (4.0, 19)])], window_s=(0.0, 4.0))
+    assert found["output_tok_s"] == pytest.approx(20 / 4)
+    assert found["request_s"] == pytest.approx(1 / 4)
+
+
+def test_reasoning_counts_for_ttft_and_the_first_word_of_the_answer_for_ttfo():
+    # kubernetes-sigs/inference-perf 559
+    kinds = (ChunkKind.REASONING, ChunkKind.REASONING, ChunkKind.CONTENT)
+    thought = tuple(
+        Chunk(time_s=t, tokens=1, kind=kind) for t, kind in zip((1, 2, 5), kinds, strict=True)
+    )
+    both = dataclasses.replace(request([(1.0, 1)]), chunks=thought)
+    found = values([both])
+    assert found["ttft_s_mean"] == pytest.approx(1.0)
+    assert found["ttfo_s_mean"] == pytest.approx(5.0)
+    only = measure(measurement([dataclasses.replace(both, chunks=thought[:2])]))["ttfo_s_mean"]
+    assert only.reason == "every token was reasoning"
+
+
+def test_what_was_issued_is_accounted_for_one_by_one():
+    # aws-samples/sample-apj-sup-sa 181
+    vanished = request([], index=3, finish_reason=None, ended_s=None)
+    gone = request([(1.0, 1)], finish_reason="abort", index=2)
+    found = values([request([(1.0, 1)]), failed(index=1), gone, vanished])
+    kinds = ("issued", "completed", "failed", "cancelled", "lost")
+    assert [found[f"{kind}_requests"] for kind in kinds] == [4, 1, 1, 1, 1]
+    assert found["error_rate"] == 0.5  # nobody answered the lost one either
+
+
+def test_distinct_prompts_are_counted():
+    # aws-samples/sample-apj-sup-sa 181: 49 distinct prompts for 40,000 requests
+    hashed = [request([(1.0, 1)], index=i, prompt_hash=f"{i % 3}") for i in range(9)]
+    assert values(hashed)["distinct_prompts"] == 3
+    assert measure(measurement([request([(1.0, 1)])]))["distinct_prompts"].value is None
+
+
+def test_several_windows_are_added_up_and_what_lies_between_them_is_left_out():
+    found = values(
+        [request([(1.5, 3), (5.0, 100), (8.5, 5)], sent_s=1.0)],
+        window_s=(1.0, 9.0),
+        windows_s=((1.0, 2.0), (8.0, 9.0)),
+    )
+    assert found["output_tok_s"] == pytest.approx(8 / 2)
+    assert found["duration_s"] == pytest.approx(2.0)
+    assert found["concurrency_mean"] == pytest.approx((1.0 + 0.5) / 2)
+
+
+def test_tokens_spread_over_their_gap_are_cut_by_the_edge_of_the_window():
+    record = request([(0.5, 1), (1.5, 10)])
+    at_arrival, spread = (
+        values([record], window_s=(0.0, 1.0), spread_tokens=flag)["output_tok_s"]
+        for flag in (False, True)
+    )
+    assert at_arrival == pytest.approx(1.0)
+    assert spread == pytest.approx(1 + 10 / 2)
+
+
+def assert_honest(found):
+    for name, metric in found.items():
+        assert (metric.value is None) == (metric.reason is not None), name
+        for number in (metric.value, metric.low, metric.high):
+            assert number is None or math.isfinite(number), name
+
+
+@given(any_requests(instants=times | odd, gaps=waits | odd), st.booleans())
+def test_no_instant_however_odd_gives_a_crash_a_warning_or_a_number_that_is_none(requests, spread):
+    # Warnings of numpy are errors in these tests.
+    m = measurement(requests, window_s=(0.0, 10.0), spread_tokens=spread)
+    assert_honest(with_intervals(measure(m), m, draws=20, seed=0))
+
+
+@given(st.lists(st.integers(1, 4), min_size=2, max_size=12), st.data())
+def test_no_bundling_of_tokens_changes_what_is_counted_in_tokens(sizes, data):
+    # kubernetes-sigs/inference-perf 410: a server that bundles sends each bundle when it is full.
+    total = sum(sizes)
+    one_by_one = [(0.5 + 0.01 * k, 1) for k in range(total + 1)]
+    ends = np.cumsum(sizes)
+    bundled = [(0.5, 1), *((0.5 + 0.01 * int(e), n) for e, n in zip(ends, sizes, strict=True))]
+    sent = data.draw(st.floats(0, 0.4))
+    one, other = (
+        values([request(chunks, sent_s=sent)], window_s=(0.0, 2.0))
+        for chunks in (one_by_one, bundled)
+    )
+    kept = ("ttft_s_mean", "tpot_s_mean", "itl_s_mean", "e2e_s_mean", "output_tok_s", "tok_s_user")
+    for name in kept:
+        assert one[name] == pytest.approx(other[name]), name
+    assert one["itl_s_p50"] is None or one["itl_s_p50"] == pytest.approx(other["itl_s_p50"])
 
 
 @given(any_requests(), st.tuples(times, times).map(sorted))
 def test_metrics_are_finite_or_missing_with_a_reason_and_quantiles_rise(requests, window):
     found = measure(measurement(requests, window_s=tuple(window)))
-    for name, metric in found.items():
-        assert (metric.value is None) == (metric.reason is not None), name
-        assert metric.value is None or math.isfinite(metric.value), name
+    assert_honest(found)
     for family in ("ttft_s", "tpot_s", "itl_s", "icl_s", "e2e_s"):
         ladder = [found[f"{family}_{q}"].value for q in ("p50", "p90", "p99")]
         shown = [value for value in ladder if value is not None]
         assert shown == sorted(shown)
-    issued = found["completed_requests"].value + found["failed_requests"].value
-    assert issued + found["cancelled_requests"].value == len(requests)
+    kinds = ("completed", "failed", "cancelled", "lost")
+    assert sum(found[f"{kind}_requests"].value for kind in kinds) == len(requests)
+    assert found["issued_requests"].value == len(requests)

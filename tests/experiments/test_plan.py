@@ -3,12 +3,12 @@ from pathlib import Path
 import pytest
 
 from engine.errors import ConfigError
+from experiments.agenda import engine_starts
 from experiments.axes import axis_names
 from experiments.clock import VirtualClock
 from experiments.environment import given_by, locked
 from experiments.errors import PlanError, WorkloadError
 from experiments.plan import load_plan
-from experiments.space import engine_starts
 from experiments.sweep import planned
 from experiments.targets.factory import target_factory
 
@@ -212,7 +212,11 @@ def test_the_published_plans_can_be_read():
     ("fields", "said"),
     [
         ({"axes": [{"product": {"batchsize": [1]}}]}, "axes: batchsize.*Did you mean batch_size"),
-        ({"axes": [{"product": {"draft_len": [1]}}]}, "Did you mean draft_length"),
+        ({"axes": [{"product": {"draft_len": [1]}}]}, "It is called draft_length here"),
+        ({"axes": [{"product": {"dp": [1]}}]}, "It is called data_parallel_size here"),
+        ({"axes": [{"product": {"kernels": ["a"]}}]}, "axes: kernels.*choice of kernels yet"),
+        ({"axes": [{"product": {"determinism": [True]}}]}, "batch-invariant kernels yet"),
+        ({"axes": [{"product": {"cache": ["on"]}}]}, "the prefix cache yet"),
         ({"axes": [{"product": {"tp": [1, 2]}}]}, "axes: tp.*tensor parallelism yet"),
         ({"axes": [{"product": {"verify_policy": ["x"]}}]}, "confidence-scheduled"),
         ({"engine": {"ep": 2}}, "engine: ep.*expert parallelism yet"),

@@ -1,14 +1,13 @@
-import sys
-from types import SimpleNamespace
 
 import pytest
 
 from experiments.clock import VirtualClock
-from experiments.nvidia import NvidiaReader
+from experiments.forecast import Forecast, Pace
 from experiments.observe import HostObserver, NoObserver
+from experiments.outcome import outcome_of
 from experiments.plan import load_plan
-from experiments.records import TrialState
-from experiments.sweep import estimate_s, planned, run
+from experiments.records import FailureKind, TrialState
+from experiments.sweep import expanded, planned, run
 from experiments.targets.factory import target_factory
 from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
 
@@ -74,14 +73,18 @@ def test_each_engine_configuration_starts_once_a_pass_and_every_engine_is_closed
 
 def test_resume_runs_what_is_not_done_and_nothing_else():
     plan, _, records = sweep()
-    stored = [next(records).trial_id for _ in range(4)]
+    found = [next(records) for _ in range(4)]
+    stored = {record.trial_id: outcome_of(record) for record in found}
     records.close()
     clock = VirtualClock()
-    rest = run(plan, Counting(clock), done=set(stored), clock=clock, observer=NoObserver())
-    ids = [record.trial_id for record in rest]
+    rest = run(plan, Counting(clock), done=stored, clock=clock, observer=NoObserver())
+    measured = {record.trial_id: outcome_of(record) for record in rest}
+    ids = list(measured)
     assert len(ids) == 2
     assert set(ids) | set(stored) == {t.trial_id for t in planned(plan, Counting(clock))}
-    done = run(plan, Counting(clock), done={*ids, *stored}, clock=clock, observer=NoObserver())
+    done = run(
+        plan, Counting(clock), done={**measured, **stored}, clock=clock, observer=NoObserver()
+    )
     assert list(done) == []
 
 
@@ -138,13 +141,18 @@ def test_larger_batches_are_skipped_where_a_smaller_one_found_no_room():
         TrialState.SKIPPED,
     ]
     assert "room for 3" in found[2].reason
-    assert "batch size 4" in found[3].reason
+    assert "batch_size 4 already found no room" in found[3].reason
+    assert (found[2].failure, found[2].attempts) == (FailureKind.CAPACITY, 1)
 
 
-def test_another_configuration_is_not_skipped_for_it():
-    _, _, records = sweep({"simulation": {"capacity": 3}})
-    states = [(r.point.axes["batch_size"], r.state) for r in records]
-    assert sorted(state for size, state in states if size == 4) == [TrialState.FAILED] * 2
+def test_what_needs_more_of_everything_is_skipped_too_and_what_needs_less_is_not():
+    blocks = [{"product": {"draft_length": [3, 5, 1], "batch_size": [2, 4]}}]
+    _, _, records = sweep({"simulation": {"capacity": 3}}, axes=blocks, order="as_written")
+    states = {tuple(r.point.axes.values()): r.state for r in records}
+    assert {states[(draft, 2)] for draft in (1, 3, 5)} == {TrialState.OK}
+    assert states[(3, 4)] is TrialState.FAILED
+    assert states[(5, 4)] is TrialState.SKIPPED
+    assert states[(1, 4)] is TrialState.FAILED, "shorter drafts may find room"
 
 
 def test_the_order_of_trials_does_not_change_their_results():
@@ -156,7 +164,10 @@ def test_the_order_of_trials_does_not_change_their_results():
 
 def test_the_forecast_counts_trials_and_engine_starts():
     plan, factory, _ = sweep()
-    assert estimate_s(plan, planned(plan, factory)) == pytest.approx(6 * 1.2 + 2 * 5.0)
+    agenda = expanded(plan, factory, code_version="v1")
+    assert Forecast(plan).total_s(agenda) == pytest.approx(6 * 1.2 + 2 * 5.0)
+    measured = Forecast(plan, Pace(trial_s=3.0, start_s=1.0))
+    assert measured.total_s(agenda, done=3) == pytest.approx(3 * 3.0 + 1.0)
 
 
 def test_the_host_is_watched_while_a_trial_runs():
@@ -171,34 +182,3 @@ def test_the_host_is_watched_while_a_trial_runs():
     assert times == sorted(times)
     assert times[0] <= record.window_s[0]
     assert times[-1] >= record.window_s[1]
-
-
-class FakeNvml:
-    """Four devices that tell their counters; handles are UUIDs."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_CLOCK_SM = 1
-    uuids = tuple(f"GPU-{i}" for i in range(4))
-
-    def __getattr__(self, name):
-        return lambda *_: 1000
-
-    def nvmlDeviceGetHandleByUUID(self, uuid):
-        if uuid not in self.uuids:
-            raise self.NVMLError("not found")
-        return uuid
-
-    def nvmlDeviceGetIndex(self, handle):
-        return self.uuids.index(handle)
-
-    def nvmlDeviceGetMemoryInfo(self, handle):
-        return SimpleNamespace(used=5)
-
-
-def test_only_the_devices_of_the_target_are_read(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
-    reader = NvidiaReader.find(["GPU-3", "GPU-1"])
-    assert [(r.index, r.energy_j) for r in reader.read()] == [(3, 1.0), (1, 1.0)]
-    assert NvidiaReader.find(["GPU-9"]) is None

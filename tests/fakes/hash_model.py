@@ -218,7 +218,7 @@ class HashSource:
     def facts(self, config):
         return self.model
 
-    def load(self, resolved, device):
+    def load(self, resolved, accelerator):
         if self.refuse:
             raise CheckpointError("lacks the tensor head.weight", where=resolved.config.model)
         return HashModel(self.model, fail_on=self.fail_on, nan_on=self.nan_on)

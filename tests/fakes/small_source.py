@@ -22,7 +22,7 @@ class SmallSource:
     def facts(self, config):
         return facts_of(self._config())
 
-    def load(self, resolved, device):
+    def load(self, resolved, accelerator):
         return small_model(
             self._config(),
             seed=self.seed,

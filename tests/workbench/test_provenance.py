@@ -2,9 +2,12 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from experiments.ascend_smi import parse
+from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml
 from workbench.files import to_json
 from workbench.host_facts import host_facts
 from workbench.provenance import (
@@ -106,43 +109,80 @@ def test_limits_of_a_container_are_read(tmp_path):
     assert values["container"] == "podman"
 
 
-class FakeNvml:
-    """Two devices, as NVML tells them; what is not here NVML refuses."""
-
-    class NVMLError(Exception):
-        pass
-
-    def nvmlInit(self): ...
-    def nvmlShutdown(self): ...
-    def nvmlDeviceGetCount(self):
-        return 2
-
-    def nvmlSystemGetDriverVersion(self):
-        return b"580.1"
-
-    def nvmlSystemGetCudaDriverVersion(self):
-        return 13000
-
-    def nvmlDeviceGetHandleByIndex(self, index):
-        return index
-
-    def nvmlDeviceGetName(self, handle):
-        return "NVIDIA H200"
-
-    def nvmlDeviceGetEccMode(self, handle):
-        return (1, 1)
-
-    def nvmlDeviceGetMigMode(self, handle):
-        raise self.NVMLError("not supported")
+def leaves(value, path=""):
+    """Every fact of a manifest by its path, groups and devices taken apart."""
+    if isinstance(value, dict):
+        return {
+            k: v for name, one in value.items() for k, v in leaves(one, f"{path}.{name}").items()
+        }
+    if isinstance(value, list) and value and isinstance(value[0], dict):
+        return {
+            k: v for at, one in enumerate(value) for k, v in leaves(one, f"{path}[{at}]").items()
+        }
+    return {path.lstrip("."): value}
 
 
-def test_devices_are_described_and_what_a_driver_refuses_is_null(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml())
+def test_an_nvidia_host_gives_more_than_forty_facts_with_their_reasons(monkeypatch):
+    refusing = FakeDevice(uuid="GPU-1", refuses={"nvmlDeviceGetMigMode": NOT_SUPPORTED})
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([FakeDevice(), refusing]))
     found = manifest(environ={})
-    assert found["driver"] == "580.1"
-    assert found["devices"][1]["ecc"] is True
+    known = {name for name, value in leaves(found).items() if value is not None}
+    of_devices = {name for name in known if name.startswith(("devices", "driver", "cuda", "nvml"))}
+    assert len(known - of_devices) >= 25
+    assert len(known) >= 40
+    assert len([name for name in known if name.startswith("devices[0]")]) >= 28
+    assert found["driver"] == "580.159.03"
+    assert found["cuda_driver"] == 13.0
+    assert found["device_topology"] == {"0-1": "one host bridge"}
+    assert found["devices"][0]["mig"] is False
     assert found["devices"][1]["mig"] is None
+    assert found["reasons"]["devices[1].mig"] == "Not Supported"
     assert accelerator_name(found) == "2 x NVIDIA H200"
+
+
+def test_every_fact_of_a_device_and_of_the_host_is_in_the_readme(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml([FakeDevice()]))
+    readme = (Path(__file__).parents[2] / "results" / "README.md").read_text()
+    found = manifest(environ={})
+    names = {*found, *found["devices"][0]}
+    assert {name for name in names if f"`{name}`" not in readme} == set()
+
+
+def test_ascend_chips_are_the_devices_of_a_host_without_nvidia(monkeypatch):
+    text = (Path(__file__).parents[1] / "data/npu_smi/info_910b2_24.1.0.3.txt").read_text()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setattr("workbench.host_facts.ascend_chips", lambda: parse(text))
+    found = manifest(environ={})
+    assert found["devices"][0]["uuid"] == "NPU-0000:C1:00.0/0"
+    assert found["devices"][0]["memory_bytes"] == 65536 << 20
+    assert accelerator_name(found) == "3 x 910B2"
+    assert found["reasons"]["driver"]
+
+
+def test_an_ascend_host_that_cannot_be_read_says_why(monkeypatch, tmp_path):
+    tool = tmp_path / "npu-smi"
+    tool.write_text("#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\n")
+    tool.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = manifest(environ={})
+    assert found["devices"] is None
+    assert "may not reach the devices (-8005)" in found["reasons"]["devices"]
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("--api-key abc --tp 8", f"--api-key {MASK} --tp 8"),
+        ("--max-tokens 8 --token=abc", f"--max-tokens 8 --token={MASK}"),
+        ("Authorization: Bearer abc.def", f"Authorization: Bearer {MASK}"),
+        ("use hf_abcdefgh now", f"use {MASK} now"),
+        ({"api-key": "abc", "x": ["sk-abcdef"]}, {"api-key": MASK, "x": [MASK]}),
+        ("task-sk-", "task-sk-"),
+    ],
+)
+def test_secrets_are_masked_wherever_they_stand(value, kept):
+    assert masked({"VLLM_ARGS": value}) == {"VLLM_ARGS": kept}
 
 
 def test_without_the_nvml_package_the_reason_says_so(monkeypatch):

@@ -2,10 +2,12 @@
 
 import dataclasses
 
+import numpy as np
 import pytest
 
-from experiments.records import MetricValue, TrialState
-from tests.fakes import records
+from experiments.measurement import ttft_s
+from experiments.records import ChunkKind, MetricValue, TrialState
+from tests.fakes import measured, records
 from workbench.fronts import pareto
 from workbench.pareto import Axis
 from workbench.report import report_files
@@ -35,7 +37,66 @@ def test_repeats_are_one_point_at_their_mean(tmp_path):
     assert point["output_tok_s_device"] == pytest.approx(100.0)
     assert point["tok_s_user"] == pytest.approx(10.0)
     assert point["tok_s_user.n"] == 30
-    assert point["tok_s_user.low"] != point["tok_s_user.low"]  # no interval is known
+    logs = np.log([10.0, 7.0, 13.0])
+    half = 4.302653 * logs.std(ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
+    assert point["tok_s_user.low"] == pytest.approx(10.0 * np.exp(-half), rel=1e-5)
+    assert point["tok_s_user.high"] == pytest.approx(10.0 * np.exp(half), rel=1e-5)
+    assert point["interval_basis"] == "over 3 repeats"
+    assert point["trial_ids"] == tuple(run.trials()["trial_id"])
+
+
+def test_quantiles_of_repeats_rest_on_all_their_requests(tmp_path):
+    items = measured.repeats(3, count=80)
+    run = stored(tmp_path, *items)
+    (point,) = run.points().to_dict("records")
+    waits = [ttft_s(r) for item in items for r in item.requests]
+    assert point["ttft_s_p99"] == pytest.approx(np.quantile(waits, 0.99))
+    assert point["ttft_s_p99.n"] == 240  # no repeat has enough for itself
+    assert point["ttft_s_p99.low"] < point["ttft_s_p99"] < point["ttft_s_p99.high"]
+
+
+def test_reasoning_is_told_from_answers_in_the_stored_requests(tmp_path):
+    def thinking(item):
+        requests = tuple(
+            dataclasses.replace(
+                r,
+                chunks=tuple(
+                    dataclasses.replace(c, kind=ChunkKind.REASONING) if place < 3 else c
+                    for place, c in enumerate(r.chunks)
+                ),
+            )
+            for r in item.requests
+        )
+        return dataclasses.replace(item, requests=requests)
+
+    items = [thinking(item) for item in measured.repeats(2, count=30)]
+    (point,) = stored(tmp_path, *items).points().to_dict("records")
+    spoken = [r.chunks[3].time_s - r.sent_s for item in items for r in item.requests]
+    assert point["ttfo_s_p90"] == pytest.approx(np.quantile(spoken, 0.9))
+
+
+def test_quantiles_beyond_what_may_be_read_are_missing_and_means_are_there(tmp_path):
+    run = stored(tmp_path, *measured.repeats(2), *measured.repeats(2, draft_length=5))
+    points = run.points(most_read=2)
+    assert points["ttft_s_p50"].notna().tolist() == [True, False]
+    assert "not read" in points["ttft_s_p50.reason"][1]
+    assert points["ttft_s_mean"].notna().all()
+    assert run.points(most_read=None)["ttft_s_p50"].notna().all()
+
+
+def test_requests_that_do_not_give_the_trials_own_numbers_are_not_pooled(tmp_path):
+    first, second = measured.repeats(2)
+    other = dataclasses.replace(second, requests=measured.trial(speed=2.0).requests)
+    (point,) = stored(tmp_path, first, other).points().to_dict("records")
+    assert point["ttft_s_p50"] != point["ttft_s_p50"]
+    assert point["ttft_s_mean"] > 0
+
+
+def test_one_repeat_keeps_its_interval_and_says_that_it_is_within_the_run(tmp_path):
+    run = stored(tmp_path, measured.trial())
+    (point,) = run.points().to_dict("records")
+    assert point["interval_basis"] == "within-run"
+    assert point["ttft_s_mean.low"] == run.trials()["ttft_s_mean.low"][0]
 
 
 def test_repeats_do_not_compete_with_each_other(tmp_path):
@@ -81,4 +142,6 @@ def test_without_repeats_points_are_the_trials(tmp_path):
     run = stored(tmp_path, *records.sweep_records())
     points = run.points()
     assert (points.pop("repeats") == 1).all()
+    assert set(points.pop("interval_basis")) == {"within-run"}
+    assert points.pop("trial_ids").tolist() == [(name,) for name in points["trial_id"]]
     assert points.equals(run.trials())

@@ -15,8 +15,7 @@ from engine.models.deepseek_v41.parameters import AttentionParameters, attention
 from engine.models.deepseek_v41.selection import Indexer, read_shared
 from kernels.attention.reference import KeyRows, attend
 from kernels.matmul.reference import grouped_linear, linear
-from kernels.norm.reference import rms_norm
-from kernels.rotary.reference import Rotation, rotate
+from kernels.rotary.reference import Rotation
 
 if TYPE_CHECKING:
     from engine.models.deepseek_v41.config import DeepseekV41Config, LayerPlan
@@ -29,17 +28,18 @@ def queries_and_keys(
     x: Tensor, parameters: AttentionParameters, turn: Rotation
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Rotated queries [rows, heads, dim] and key [rows, dim], and the query latent."""
+    ops = parameters.ops
     down = linear(x, parameters.down)
     latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
-    latent = rms_norm(latent, parameters.q_norm, parameters.eps)
+    latent = ops.rms_norm(latent, parameters.q_norm, parameters.eps)
     queries = linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
-    keys = rms_norm(kv, parameters.kv_norm, parameters.eps)
-    return rotate(queries, turn), rotate(keys, turn), latent
+    keys = ops.rms_norm(kv, parameters.kv_norm, parameters.eps)
+    return ops.rotate(queries, turn), ops.rotate(keys, turn), latent
 
 
 def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
     """Undo the rotation of [rows, heads, dim] at the query and project: [rows, width]."""
-    flat = rotate(attended, turn.inverse).flatten(1)
+    flat = parameters.ops.rotate(attended, turn.inverse).flatten(1)
     grouped = flat.unflatten(1, (parameters.wo_a.shape[0], -1))
     return linear(grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
 

@@ -11,8 +11,7 @@ from torch import Tensor
 from engine.models.deepseek_v41.caches import global_name, index_name, tail_name
 from kernels.compressor.reference import pool_pairs
 from kernels.matmul.reference import linear
-from kernels.norm.reference import rms_norm
-from kernels.rotary.reference import rotate
+from kernels.ops import Ops
 
 if TYPE_CHECKING:
     from engine.models.deepseek_v41.config import DeepseekV41Config
@@ -31,6 +30,7 @@ class Compressor:
     index_project: Tensor  # [index dim, dim]
     index_norm: Tensor
     eps: float
+    ops: Ops
 
     @classmethod
     def read(cls, weights: Weights, config: DeepseekV41Config, owner: int) -> Compressor:
@@ -49,6 +49,7 @@ class Compressor:
             index_project=weights["indexer.wk.weight"],
             index_norm=weights.wide("indexer.k_norm.weight"),
             eps=config.rms_norm_eps,
+            ops=weights.ops,
         )
 
     def write(self, x: Tensor, step: Step) -> None:
@@ -58,8 +59,9 @@ class Compressor:
         pooled = linear(x, self.project)
         if self.ratio == 2:
             pooled = self._close_pairs(pooled, pages, step)
-        latent = rms_norm(pooled.to(x.dtype), self.norm, self.eps)  # [closed, dim]
-        key = rms_norm(linear(latent, self.index_project), self.index_norm, self.eps)
+        norm, rotate = self.ops.rms_norm, self.ops.rotate
+        latent = norm(pooled.to(x.dtype), self.norm, self.eps)  # [closed, dim]
+        key = norm(linear(latent, self.index_project), self.index_norm, self.eps)
         caches.write(index_name(self.owner), pages.physical, rotate(key, pages.turn))
         caches.write(global_name(self.owner), pages.physical, rotate(latent, pages.turn))
 

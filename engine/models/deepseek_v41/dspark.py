@@ -20,8 +20,7 @@ from engine.models.deepseek_v41.parameters import (
 from kernels.attention.reference import KeyRows, attend
 from kernels.cache_ops.reference import ring_rows
 from kernels.matmul.reference import linear
-from kernels.norm.reference import rms_norm
-from kernels.rotary.reference import Rotation, rotate
+from kernels.rotary.reference import Rotation
 from kernels.topk.reference import first_argmax
 
 if TYPE_CHECKING:
@@ -51,9 +50,9 @@ class Stage:
     def context_keys(self, context: Tensor, turn: Rotation) -> Tensor:
         """Keys of target positions from their projected taps [rows, width]: [rows, dim]."""
         attention = self.attention
-        return rotate(
-            rms_norm(linear(context, attention.wkv), attention.kv_norm, attention.eps), turn
-        )
+        ops = attention.ops
+        keys = ops.rms_norm(linear(context, attention.wkv), attention.kv_norm, attention.eps)
+        return ops.rotate(keys, turn)
 
 
 class Drafter:
@@ -62,6 +61,7 @@ class Drafter:
     def __init__(self, weights: Weights, config: DeepseekV41Config, shared: Shared) -> None:
         self._config = config
         self._shared = shared
+        self._rms_norm = weights.ops.rms_norm
         stages = config.num_nextn_predict_layers
         first, last = weights.under("mtp.0."), weights.under(f"mtp.{stages - 1}.")
         self._main_proj = first["main_proj.weight"]
@@ -74,7 +74,7 @@ class Drafter:
 
     def write_context(self, taps: Tensor, half: Half, caches: CacheStorage) -> None:
         """Context rows of every stage from the taps [rows, targets * width] of the half."""
-        context = rms_norm(
+        context = self._rms_norm(
             linear(taps, self._main_proj), self._main_norm, self._config.rms_norm_eps
         )
         for stage in self._stages:
@@ -110,7 +110,7 @@ class Drafter:
     def _guess(self, hidden: Tensor, anchors: Tensor) -> DraftOutput:
         """Serial heads over hidden [R, length, width] (before the norm)."""
         wide = self._shared.head.dtype
-        normed = rms_norm(hidden, self._norm, self._config.rms_norm_eps)
+        normed = self._rms_norm(hidden, self._norm, self._config.rms_norm_eps)
         base = linear(normed, self._shared.head)  # [R, length, vocab]
         token, ids, logits, confidence = anchors, [], [], []
         for i in range(hidden.shape[1]):

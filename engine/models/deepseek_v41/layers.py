@@ -14,11 +14,10 @@ from engine.models.deepseek_v41.parameters import (
     mixing_parameters,
     moe_parameters,
 )
-from kernels.activation.reference import swiglu
 from kernels.grouped_matmul.reference import run_experts
-from kernels.hyper_connection.reference import Mixing, collapse, expand, mixes
+from kernels.hyper_connection.reference import Mixing, collapse
 from kernels.matmul.reference import linear
-from kernels.norm.reference import rms_norm
+from kernels.ops import Ops
 from kernels.precision import at_least_float32
 from kernels.routing.reference import route
 
@@ -69,6 +68,7 @@ class Block:
     ffn_mixing: Mixing
     moe: MoeParameters
     eps: float
+    ops: Ops
 
     @classmethod
     def read(
@@ -82,24 +82,26 @@ class Block:
             ffn_mixing=mixing_parameters(weights, config, "ffn"),
             moe=moe_parameters(weights.under("ffn."), config, experts=experts, per_token=per_token),
             eps=config.rms_norm_eps,
+            ops=weights.ops,
         )
 
     def attention_input(self, stream: Stream) -> Tensor:
         """What attention (and a compressor) sees: [rows, width]."""
-        return rms_norm(stream.collapsed(), self.attention_norm, self.eps)
+        return self.ops.collapse_norm(stream.streams, stream.pre, self.attention_norm, self.eps)
 
     def run(self, stream: Stream, x: Tensor, attention: Callable[[Tensor], Tensor]) -> Stream:
         """The layer, given `x = attention_input(stream)`."""
-        mixed = mixes(stream.streams, self.attention_mixing)
-        streams = expand(attention(x), stream.streams, mixed)
-        inner = rms_norm(collapse(streams, mixed.pre), self.ffn_norm, self.eps)
-        mixed = mixes(streams, self.ffn_mixing)
-        return Stream(streams=expand(run_moe(inner, self.moe), streams, mixed), pre=mixed.pre)
+        ops = self.ops
+        mixed = ops.mixes(stream.streams, self.attention_mixing)
+        streams = ops.expand(attention(x), stream.streams, mixed)
+        inner = ops.collapse_norm(streams, mixed.pre, self.ffn_norm, self.eps)
+        mixed = ops.mixes(streams, self.ffn_mixing)
+        return Stream(streams=ops.expand(run_moe(inner, self.moe), streams, mixed), pre=mixed.pre)
 
 
 def run_moe(x: Tensor, moe: MoeParameters) -> Tensor:
     """Routed experts plus the shared one: x [rows, width], same shape and dtype back."""
     chosen, weights = route(x, moe.router)
     routed = run_experts(x, moe.experts, chosen, weights)
-    inner = swiglu(linear(x, moe.shared_gate_up), moe.experts.limit)
+    inner = moe.ops.swiglu(linear(x, moe.shared_gate_up), moe.experts.limit, None)
     return (routed + linear(inner, moe.shared_down)).to(x.dtype)

@@ -22,7 +22,7 @@ from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
 from engine.models.deepseek_v41.step import Step
 from kernels.matmul.reference import linear
-from kernels.norm.reference import rms_norm
+from kernels.ops import REFERENCE, Ops
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -56,11 +56,13 @@ class DeepseekV41Model:
         dtype: torch.dtype,
         released_caches: bool,
         engram_token_map: Sequence[int],
+        ops: Ops = REFERENCE,
     ) -> None:
         self.facts = facts_of(config)
         self._config = config
         self._released = released_caches
-        found = Weights(tensors=weights, dtype=dtype)
+        self._ops = ops
+        found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
         self._norm = found.wide("norm.weight")
         self._head = found.wide("head.weight")
@@ -135,7 +137,8 @@ class DeepseekV41Model:
         self._drafter.write_context(joined, step.half, step.caches)
 
     def _logits(self, stream: Stream) -> Tensor:
-        hidden = rms_norm(stream.collapsed(), self._norm, self._config.rms_norm_eps)
+        eps = self._config.rms_norm_eps
+        hidden = self._ops.collapse_norm(stream.streams, stream.pre, self._norm, eps)
         return linear(hidden, self._head)
 
 

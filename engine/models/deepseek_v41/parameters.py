@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from engine.errors import CheckpointError
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection.reference import Mixing
+from kernels.ops import REFERENCE, Ops
 from kernels.precision import at_least_float32
 from kernels.routing.reference import Router
 
@@ -22,15 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Dequantised tensors under a name prefix; a missing one is a CheckpointError naming it."""
+    """Dequantised tensors under a name prefix; a missing one is a CheckpointError naming it.
+
+    `ops` are the kernels that the layers read from here will call.
+    """
 
     tensors: Mapping[str, Tensor]
     dtype: torch.dtype
+    ops: Ops = REFERENCE
     prefix: str = ""
 
     def under(self, prefix: str) -> Weights:
         """The same tensors seen from a deeper prefix."""
-        return Weights(tensors=self.tensors, dtype=self.dtype, prefix=self.prefix + prefix)
+        return replace(self, prefix=self.prefix + prefix)
 
     def __getitem__(self, name: str) -> Tensor:
         return self._find(name).to(self.dtype)
@@ -54,6 +59,7 @@ class MoeParameters:
     experts: Experts
     shared_gate_up: Tensor  # [2 * inner, width]
     shared_down: Tensor  # [width, inner]
+    ops: Ops
 
 
 def moe_parameters(
@@ -77,6 +83,7 @@ def moe_parameters(
         ),
         shared_gate_up=_gate_up(shared),
         shared_down=shared["w2.weight"],
+        ops=weights.ops,
     )
 
 
@@ -112,6 +119,7 @@ class AttentionParameters:
     sink: Tensor  # [heads]
     eps: float
     head_dim: int
+    ops: Ops
 
     @property
     def wkv(self) -> Tensor:
@@ -131,4 +139,5 @@ def attention_parameters(weights: Weights, config: DeepseekV41Config) -> Attenti
         sink=weights.wide("attn_sink"),
         eps=config.rms_norm_eps,
         head_dim=config.head_dim,
+        ops=weights.ops,
     )

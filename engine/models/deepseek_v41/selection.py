@@ -15,7 +15,8 @@ from kernels import formats
 from kernels.cache_ops.reference import paged_rows
 from kernels.indexer.reference import candidate_rows, index_scores
 from kernels.matmul.reference import linear
-from kernels.rotary.reference import Rotation, rotate
+from kernels.ops import Ops
+from kernels.rotary.reference import Rotation
 from kernels.topk.reference import positions_of, top_k_mask
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Indexer:
     candidate_blocks: int
     is_candidate_source: bool
     released_caches: bool  # queries are rounded as the cached keys are
+    ops: Ops
 
     @classmethod
     def read(
@@ -60,6 +62,7 @@ class Indexer:
             candidate_blocks=config.candidate_topk_blocks,
             is_candidate_source=plan.is_candidate_source,
             released_caches=released_caches,
+            ops=weights.ops,
         )
 
     def publish(self, x: Tensor, low_rank: Tensor, turn: Rotation, step: Step) -> None:
@@ -94,7 +97,8 @@ class Indexer:
         step.published = Published(selections=selections, candidates=keep)
 
     def _queries(self, x: Tensor, low_rank: Tensor, turn: Rotation) -> tuple[Tensor, Tensor]:
-        queries = rotate(linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1)), turn)
+        heads = linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
+        queries = self.ops.rotate(heads, turn)
         if self.released_caches:
             queries = formats.quantise_dequantise(queries, RowFormat.FP4_GROUP32)
         scale = queries.shape[-1] ** -0.5 * self.heads**-0.5

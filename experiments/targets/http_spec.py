@@ -1,0 +1,93 @@
+"""A server as a plan names it, and what the plan knows of it."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue, field_validator
+
+from experiments.border import Border
+from experiments.records import AxisValue
+
+NOT_OURS = "this target's engine is not started by us"
+DECLARE = "Start the server with it, and say so under http.declared."
+SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
+
+
+class Api(StrEnum):
+    """How the server is spoken to."""
+
+    CHAT_COMPLETIONS = "chat_completions"
+    COMPLETIONS = "completions"
+    RESPONSES = "responses"
+    MESSAGES = "messages"
+
+    @property
+    def takes_ids(self) -> bool:
+        """The prompt may be token ids; the other faces take text alone."""
+        return self is Api.COMPLETIONS
+
+
+def _api(value: object) -> object:
+    return Api(value) if value in list(Api) else value
+
+
+class HttpSpec(Border):
+    """A running server and its client. What is None is not known, and never guessed.
+
+    The key is read from the environment variable `key_env` when the target opens: its name is
+    stored, its value nowhere.
+    """
+
+    url: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$")  # up to, and without, /v1
+    model: str = Field(min_length=1)
+    api: Annotated[Api, BeforeValidator(_api)] = Api.CHAT_COMPLETIONS
+    prompt: Literal["ids", "text"] | None = None  # None: ids where the API takes them
+    tokenizer: str | None = None  # tokenizer.json, or the directory that holds one
+    vocab_size: int | None = Field(default=None, ge=3)  # for random ids without a tokenizer
+    stream: bool = True
+    usage: Literal["each_chunk", "last", "none"] = "each_chunk"
+    """What the server is asked to say of its counts; some refuse to say it with each chunk."""
+    body: dict[str, JsonValue] = Field(default_factory=dict)  # laid over every request
+    headers: dict[str, str] = Field(default_factory=dict)
+    key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
+    timeout_s: float = Field(default=600.0, gt=0)  # of a whole request
+    ready_path: str = "/v1/models"
+    reset_path: str | None = None  # posted to before every trial, to empty caches
+    metrics_path: str | None = None  # counters in the Prometheus text format
+    max_positions: int | None = Field(default=None, ge=2)
+    devices: int | None = Field(default=None, ge=1)
+    accelerator: str | None = None
+    declared: dict[str, AxisValue] = Field(default_factory=dict)
+    """What the server was started with, as the user says: engine, version, tp, ..."""
+
+    @field_validator("url")
+    @classmethod
+    def _without_version(cls, url: str) -> str:
+        return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+    @field_validator("headers")
+    @classmethod
+    def _holds_no_secret(cls, headers: dict[str, str]) -> dict[str, str]:
+        for name in headers:
+            if name.lower() in SECRET_HEADERS:
+                raise ValueError(f"{name} would be stored; put the key in a variable: key_env")
+        return headers
+
+    @property
+    def sends_ids(self) -> bool:
+        """Prompts go as token ids."""
+        return self.api.takes_ids if self.prompt is None else self.prompt == "ids"
+
+    def identity(self) -> dict[str, object]:
+        """What makes two measurements the same ask; the tokenizer counts by its content."""
+        return self.model_dump(mode="json", exclude={"tokenizer", "key_env", "ready_path"})
+
+    def located(self, base_dir: Path | None) -> HttpSpec:
+        """The same with an absolute path to the tokenizer."""
+        if self.tokenizer is None:
+            return self
+        path = ((base_dir or Path.cwd()) / Path(self.tokenizer).expanduser()).resolve()
+        return self.model_copy(update={"tokenizer": str(path)})

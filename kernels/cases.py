@@ -1,0 +1,134 @@
+"""Inputs on which operations are checked and timed, and the least bytes that each must move.
+
+A case makes fresh random arguments of one operation at a number of rows. The sizes are those of
+DeepSeek-V4.1-Flash unless the name says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.rotary.reference import frequencies, rotation
+
+Arguments = tuple[object, ...]
+Make = Callable[[int, torch.dtype, torch.device], Arguments]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One operation at one width; rows are free."""
+
+    op: str
+    name: str
+    make: Make
+    bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
+    fixed_bytes: int = 0  # parameters, read once
+
+
+def _normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    return torch.randn(shape, dtype=torch.float32, device=device).to(dtype)
+
+
+def _norm(width: int) -> Case:
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        weight = torch.rand(width, device=device) + 0.5
+        return _normal((rows, width), dtype, device), weight, 1e-6
+
+    return Case(
+        op="rms_norm",
+        name=f"width {width}",
+        make=make,
+        bytes_per_row=lambda size: 2 * width * size,
+        fixed_bytes=4 * width,
+    )
+
+
+def _rotate(heads: int, dim: int, width: int) -> Case:
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        freqs = frequencies(width, 1e4).float().to(device)
+        positions = torch.randint(0, 100_000, (rows,), device=device)
+        return _normal((rows, heads, dim), dtype, device), rotation(positions, freqs)
+
+    return Case(
+        op="rotate",
+        name=f"{heads} heads of {dim}, {width} turned",
+        make=make,
+        bytes_per_row=lambda size: 2 * heads * dim * size + 8 * width,
+    )
+
+
+def _swiglu(width: int) -> Case:
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        weight = torch.rand(rows, device=device)
+        return 5 * _normal((rows, 2 * width), dtype, device), 7.0, weight
+
+    return Case(
+        op="swiglu",
+        name=f"width {width}",
+        make=make,
+        bytes_per_row=lambda size: 3 * width * size + 4,
+    )
+
+
+def _streams(op: str, n: int, width: int) -> Case:
+    outputs = (2 + n) * n
+
+    def mixes(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        fn = torch.randn(outputs, n * width, device=device) / (n * width) ** 0.5
+        mixing = Mixing(
+            fn=fn,
+            base=torch.randn(outputs, device=device),
+            scale=torch.rand(outputs, device=device) + 0.5,
+            sinkhorn_iterations=20,
+            norm_eps=1e-6,
+            eps=1e-6,
+        )
+        return _normal((rows, n, width), dtype, device), mixing
+
+    def collapse(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        pre = torch.rand(rows, n, device=device)
+        return _normal((rows, n, width), dtype, device), pre, torch.rand(width, device=device), 1e-6
+
+    def expand(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        mixed = Mixes(
+            pre=torch.rand(rows, n, device=device),
+            post=torch.rand(rows, n, device=device),
+            matrix=torch.rand(rows, n, n, device=device),
+        )
+        y = _normal((rows, width), dtype, device)
+        return y, _normal((rows, n, width), dtype, device), mixed
+
+    makers: dict[str, Make] = {"mixes": mixes, "collapse_norm": collapse, "expand": expand}
+    activations = {"mixes": n, "collapse_norm": n + 1, "expand": 2 * n + 1}[op] * width
+    weights = {"mixes": outputs, "collapse_norm": n, "expand": n + n * n}[op]
+    return Case(
+        op=op,
+        name=f"{n} streams of {width}",
+        make=makers[op],
+        bytes_per_row=lambda size: activations * size + 4 * weights,
+        fixed_bytes=4 * outputs * n * width if op == "mixes" else 0,
+    )
+
+
+STREAM_OPS = ("mixes", "collapse_norm", "expand")
+RELEASE_CASES = (
+    _norm(5120),
+    _norm(1280),
+    _rotate(64, 512, 64),
+    _swiglu(2048),
+    *(_streams(op, 4, 5120) for op in STREAM_OPS),
+)
+SMALL_CASES = (
+    _norm(64),
+    _norm(100),  # no power of two
+    _rotate(4, 64, 16),
+    _rotate(1, 48, 16),
+    _swiglu(300),
+    *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
+)
+"""Widths of the tiny checkpoints, and some that fit no block."""

@@ -1,0 +1,117 @@
+"""Hold every implementation against its definition on a device: `python -m kernels.check`.
+
+Each case runs on fresh random inputs and memory that held NaN, against float64 on the same
+inputs, and twenty times over, bit by bit. Exit code 1 where one fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+from kernels import tolerance
+from kernels.cases import RELEASE_CASES, SMALL_CASES, Case
+from kernels.ops import REFERENCE
+from kernels.plan import IMPLEMENTATIONS, Implementation, load
+
+ROWS = (0, 1, 3, 17, 128, 257)
+RERUNS = 20
+DTYPES = (torch.float32, torch.bfloat16)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One implementation on one case at one size."""
+
+    op: str
+    case: str
+    implementation: str
+    dtype: str
+    rows: int
+    error: float
+    limit: float
+    repeats_bitwise: bool
+
+    @property
+    def passed(self) -> bool:
+        """Within its tolerance, and the same bits every time."""
+        return self.error <= self.limit and self.repeats_bitwise
+
+
+def check(
+    device: torch.device, *, rows: tuple[int, ...] = ROWS, reruns: int = RERUNS,
+    cases: tuple[Case, ...] = (*SMALL_CASES, *RELEASE_CASES),
+) -> Iterator[Outcome]:  # fmt: skip
+    """Every implementation on every case of its operation."""
+    for case in cases:
+        for implementation in IMPLEMENTATIONS:
+            if implementation.op == case.op:
+                for dtype in DTYPES:
+                    for count in rows:
+                        yield _outcome(case, implementation, dtype, count, device, reruns)
+
+
+def _outcome(
+    case: Case,
+    implementation: Implementation,
+    dtype: torch.dtype,
+    rows: int,
+    device: torch.device,
+    reruns: int,
+) -> Outcome:
+    run = load(implementation)
+    arguments = case.make(rows, dtype, device)
+    _poison(device)
+    found = run(*arguments)  # before the definition, which would leave the answer in memory
+    exact = getattr(REFERENCE, case.op)(*tolerance.widened(arguments))  # type: ignore[misc]
+    return Outcome(
+        op=case.op,
+        case=case.name,
+        implementation=implementation.name,
+        dtype=str(dtype).removeprefix("torch."),
+        rows=rows,
+        error=tolerance.error(found, exact),
+        limit=tolerance.limit(found),
+        repeats_bitwise=all(_same(found, run, arguments) for _ in range(reruns)),
+    )
+
+
+def _poison(device: torch.device) -> None:
+    """Leave NaN in memory that the allocator hands out next."""
+    held = [torch.full((size,), torch.nan, device=device) for size in (1 << 10, 1 << 16, 1 << 22)]
+    del held
+
+
+def _same(first: object, run: Callable[..., object], arguments: tuple[object, ...]) -> bool:
+    again = run(*arguments)
+    pairs = zip(tolerance.tensors(first), tolerance.tensors(again), strict=True)
+    return all(torch.equal(a, b) for a, b in pairs)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.check", description=__doc__)
+    parser.add_argument("--device", default="cuda")
+    device = torch.device(parser.parse_args().device)
+    torch.manual_seed(0)
+    outcomes = list(check(device))
+    failed = [o for o in outcomes if not o.passed]
+    for op in dict.fromkeys(o.op for o in outcomes):
+        mine = [o for o in outcomes if o.op == op]
+        worst = max(mine, key=lambda o: o.error / o.limit if o.limit else 0.0)
+        print(  # noqa: T201
+            f"{op:14} {sum(o.passed for o in mine)} of {len(mine)} pass; worst error "
+            f"{worst.error:.2e} of {worst.limit:.1e} ({worst.case}, {worst.dtype}, "
+            f"{worst.rows} rows)"
+        )
+    for outcome in failed:
+        print(f"FAILED {outcome}")  # noqa: T201
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

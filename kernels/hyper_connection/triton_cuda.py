@@ -1,0 +1,240 @@
+"""Hyper-connections: mixing weights in two launches, reading and writing of streams in one each.
+
+The product of the mixing weights is cut into slices of a fixed length and the slices are added
+in ascending order, so that a row comes out the same whatever the batch.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.hyper_connection.reference import Mixes, Mixing
+
+SLICE = 1024  # columns of one partial product
+ROWS = 16
+WIDEST = 16384  # a collapsed row is held in registers
+
+
+@triton.jit
+def partial_kernel(
+    streams,
+    fn,
+    partial,
+    rows,
+    columns,
+    outputs,
+    OUT: tl.constexpr,
+    ROWS: tl.constexpr,
+    SLICE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """Products of one slice of columns, and in the last column the sum of squares."""
+    part = tl.program_id(1)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    output = tl.arange(0, OUT)
+    start = part * SLICE
+    product = tl.zeros((ROWS, OUT), tl.float32)
+    squares = tl.zeros((ROWS,), tl.float32)
+    for offset in range(0, SLICE, BLOCK):
+        at = start + offset + tl.arange(0, BLOCK)
+        x = tl.load(
+            streams + row.to(tl.int64)[:, None] * columns + at[None, :],
+            mask=(row < rows)[:, None] & (at < columns)[None, :],
+            other=0.0,
+        ).to(tl.float32)
+        w = tl.load(
+            fn + output[None, :] * columns + at[:, None],
+            mask=(output < outputs)[None, :] & (at < columns)[:, None],
+            other=0.0,
+        )
+        product = tl.dot(x, w, product, input_precision="ieee")
+        squares += tl.sum(x * x, 1)
+    product = tl.where(output[None, :] == OUT - 1, squares[:, None], product)
+    here = partial + (part.to(tl.int64) * rows + row[:, None]) * OUT + output[None, :]
+    tl.store(here, product, mask=(row < rows)[:, None])
+
+
+@triton.jit
+def finish_kernel(
+    partial,
+    base,
+    scale,
+    pre,
+    post,
+    matrix,
+    rows,
+    columns,
+    parts,
+    iterations,
+    norm_eps,
+    eps,
+    N: tl.constexpr,
+    N2: tl.constexpr,
+    OUT: tl.constexpr,
+):
+    """Add the slices, scale, squash, and normalise the matrix in turn."""
+    row = tl.program_id(0).to(tl.int64)
+    one = tl.arange(0, N2)
+    inside = one < N
+    i = one[:, None]
+    j = one[None, :]
+    square = (i < N) & (j < N)
+    place = 2 * N + i * N + j
+    squares = 0.0
+    raw_pre = tl.zeros((N2,), tl.float32)
+    raw_post = tl.zeros((N2,), tl.float32)
+    raw = tl.zeros((N2, N2), tl.float32)
+    for part in range(parts):
+        here = partial + (part * rows + row) * OUT  # row is 64 bits wide
+        squares += tl.load(here + OUT - 1)
+        raw_pre += tl.load(here + one, mask=inside, other=0.0)
+        raw_post += tl.load(here + N + one, mask=inside, other=0.0)
+        raw += tl.load(here + place, mask=square, other=0.0)
+    norm = tl.rsqrt(squares / columns + norm_eps)
+    first = raw_pre * norm * tl.load(scale + one, mask=inside, other=0.0)
+    first += tl.load(base + one, mask=inside, other=0.0)
+    tl.store(pre + row * N + one, tl.sigmoid(first) + eps, mask=inside)
+    second = raw_post * norm * tl.load(scale + N + one, mask=inside, other=0.0)
+    second += tl.load(base + N + one, mask=inside, other=0.0)
+    tl.store(post + row * N + one, 2.0 * tl.sigmoid(second), mask=inside)
+    logits = raw * norm * tl.load(scale + place, mask=square, other=0.0)
+    logits += tl.load(base + place, mask=square, other=0.0)
+    logits = tl.where(square, logits, float("-inf"))
+    logits = tl.where(i < N, logits, 0.0)  # rows of padding stay finite
+    grown = tl.exp(logits - tl.max(logits, 1)[:, None])
+    m = tl.where(square, grown / tl.sum(grown, 1)[:, None] + eps, 0.0)
+    m = m / (tl.sum(m, 0) + eps)[None, :]
+    for _ in range(iterations - 1):
+        m = m / (tl.sum(m, 1) + eps)[:, None]
+        m = m / (tl.sum(m, 0) + eps)[None, :]
+    tl.store(matrix + row * N * N + i * N + j, m, mask=square)
+
+
+@triton.jit
+def collapse_norm_kernel(
+    streams, pre, weight, out, width, eps, N: tl.constexpr, BLOCK: tl.constexpr
+):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < width
+    total = tl.zeros((BLOCK,), tl.float32)
+    for stream in tl.static_range(N):
+        share = tl.load(pre + row * N + stream)
+        here = streams + (row * N + stream) * width
+        total += share * tl.load(here + at, mask=inside, other=0.0).to(tl.float32)
+    wide = total.to(streams.dtype.element_ty).to(tl.float32)  # rounded where the definition does
+    scale = tl.rsqrt(tl.sum(wide * wide, 0) / width + eps)
+    gain = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * width + at, wide * scale * gain, mask=inside)
+
+
+@triton.jit
+def expand_kernel(
+    y, streams, post, matrix, out, width, blocks, N: tl.constexpr, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    row = (program // blocks).to(tl.int64)
+    at = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
+    inside = at < width
+    fresh = tl.load(y + row * width + at, mask=inside, other=0.0).to(tl.float32)
+    for target in tl.static_range(N):
+        total = tl.load(post + row * N + target) * fresh
+        for source in tl.static_range(N):
+            share = tl.load(matrix + row * N * N + source * N + target)
+            here = streams + (row * N + source) * width
+            total += share * tl.load(here + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(out + (row * N + target) * width + at, total, mask=inside)
+
+
+def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
+    """See kernels.hyper_connection.reference; streams float32 or bfloat16, up to 5 of them."""
+    streams = streams.contiguous()
+    rows, n, width = streams.shape
+    columns, outputs = n * width, (2 + n) * n
+    out = triton.next_power_of_2(outputs + 1)  # the last column holds the sum of squares
+    parts = triton.cdiv(columns, SLICE)
+    kind = {"dtype": torch.float32, "device": streams.device}
+    pre, post = torch.empty((rows, n), **kind), torch.empty((rows, n), **kind)
+    matrix = torch.empty((rows, n, n), **kind)
+    if not rows:
+        return Mixes(pre=pre, post=post, matrix=matrix)
+    partial = torch.empty((parts, rows, out), **kind)
+    partial_kernel[(triton.cdiv(rows, ROWS), parts)](
+        streams,
+        mixing.fn,
+        partial,
+        rows,
+        columns,
+        outputs,
+        OUT=out,
+        ROWS=ROWS,
+        SLICE=SLICE,
+        BLOCK=64,
+        num_warps=4,
+    )
+    finish_kernel[(rows,)](
+        partial,
+        mixing.base,
+        mixing.scale,
+        pre,
+        post,
+        matrix,
+        rows,
+        columns,
+        parts,
+        mixing.sinkhorn_iterations,
+        mixing.norm_eps,
+        mixing.eps,
+        N=n,
+        N2=max(triton.next_power_of_2(n), 2),
+        OUT=out,
+        num_warps=1,
+    )
+    return Mixes(pre=pre, post=post, matrix=matrix)
+
+
+def collapse_norm(streams: Tensor, pre: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """See kernels.hyper_connection.reference; width up to `WIDEST`."""
+    streams, pre = streams.contiguous(), pre.contiguous()
+    rows, n, width = streams.shape
+    out = torch.empty((rows, width), dtype=streams.dtype, device=streams.device)
+    if rows:
+        block = triton.next_power_of_2(width)
+        collapse_norm_kernel[(rows,)](
+            streams,
+            pre,
+            weight,
+            out,
+            width,
+            eps,
+            N=n,
+            BLOCK=block,
+            num_warps=min(max(block // 512, 1), 8),
+        )
+    return out
+
+
+def expand(y: Tensor, streams: Tensor, mixed: Mixes) -> Tensor:
+    """See kernels.hyper_connection.reference."""
+    y, streams = y.contiguous(), streams.contiguous()
+    rows, n, width = streams.shape
+    out = torch.empty_like(streams)
+    if rows:
+        block = min(triton.next_power_of_2(width), 1024)
+        blocks = triton.cdiv(width, block)
+        expand_kernel[(rows * blocks,)](
+            y,
+            streams,
+            mixed.post.contiguous(),
+            mixed.matrix.contiguous(),
+            out,
+            width,
+            blocks,
+            N=n,
+            BLOCK=block,
+            num_warps=4,
+        )
+    return out

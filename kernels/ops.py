@@ -1,0 +1,35 @@
+"""The operations that a model calls, each by the name of its definition.
+
+`REFERENCE` is the definition itself; `kernels.plan` puts faster implementations in its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from kernels.activation import reference as activation
+from kernels.hyper_connection import reference as hyper_connection
+from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.norm import reference as norm
+from kernels.rotary import reference as rotary
+from kernels.rotary.reference import Rotation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ops:
+    """One implementation of each operation; signatures and results are the definition's."""
+
+    rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
+    rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
+    swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
+    mixes: Callable[[Tensor, Mixing], Mixes] = hyper_connection.mixes
+    collapse_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor] = (
+        hyper_connection.collapse_norm
+    )
+    expand: Callable[[Tensor, Tensor, Mixes], Tensor] = hyper_connection.expand
+
+
+REFERENCE = Ops()

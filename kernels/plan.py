@@ -1,0 +1,140 @@
+"""Which implementation of each operation serves a model on a device: decided once, printable.
+
+resolve(target, shape, choice) -> Plan. `auto` takes the best implementation that suits and the
+definition where none does; `reference` takes the definition; `triton` does as `auto`, but refuses
+a device or a model on which no Triton kernel can run. Nothing is measured or tuned here.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from kernels.errors import WorkbenchError
+from kernels.ops import Ops
+from kernels.target import KernelChoice, Target
+
+WIDEST_ROW = 16384  # values of one row that a program holds in registers
+MOST_STREAMS = 5
+
+
+class KernelError(WorkbenchError):
+    """Kernels that were asked for cannot run here."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """What of a model decides whether an implementation suits it."""
+
+    dtype: str  # of activations: "float32", "bfloat16", "float64"
+    width: int  # of the residual
+    head_dim: int
+    streams: int  # of the residual; 1 without hyper-connections
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """One way to run an operation. `unsuited` says why not, or None."""
+
+    op: str
+    name: str
+    address: str  # module:function, imported when it is chosen
+    unsuited: Callable[[Target, ModelShape], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decision:
+    """What serves one operation, and why nothing faster does."""
+
+    op: str
+    implementation: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """The operations of one model on one device."""
+
+    ops: Ops
+    decisions: tuple[Decision, ...]
+
+    @property
+    def summary(self) -> str:
+        """`triton: mixes, expand; reference: rotate`."""
+        by_name: dict[str, list[str]] = {}
+        for decision in self.decisions:
+            by_name.setdefault(decision.implementation, []).append(decision.op)
+        return "; ".join(f"{name}: {', '.join(ops)}" for name, ops in by_name.items())
+
+
+def _no_triton(target: Target, shape: ModelShape) -> str | None:
+    if target.device_type != "cuda":
+        return f"Triton kernels do not run on {target.device_type}"
+    if not target.has_triton:
+        return "triton is not installed"
+    if shape.dtype not in ("float32", "bfloat16"):
+        return f"{shape.dtype} is computed by the definition alone"
+    return None
+
+
+def _wide_rows(target: Target, shape: ModelShape) -> str | None:
+    if max(shape.width, shape.head_dim) > WIDEST_ROW:
+        return f"rows are wider than {WIDEST_ROW}"
+    return _no_triton(target, shape)
+
+
+def _streams(target: Target, shape: ModelShape) -> str | None:
+    if not 2 <= shape.streams <= MOST_STREAMS:
+        return f"{shape.streams} residual streams, 2 to {MOST_STREAMS} are supported"
+    return _wide_rows(target, shape)
+
+
+IMPLEMENTATIONS = tuple(
+    Implementation(
+        op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
+    )
+    for op, family, unsuited in (
+        ("rms_norm", "norm", _wide_rows),
+        ("rotate", "rotary", _wide_rows),
+        ("swiglu", "activation", _no_triton),
+        ("mixes", "hyper_connection", _streams),
+        ("collapse_norm", "hyper_connection", _streams),
+        ("expand", "hyper_connection", _streams),
+    )
+)
+"""In order of preference; an operation without one is served by its definition."""
+
+
+def resolve(target: Target, shape: ModelShape, choice: KernelChoice) -> Plan:
+    """The plan of a model on a device. KernelError where `triton` cannot be had at all."""
+    refused = _no_triton(target, shape)
+    if choice is KernelChoice.TRITON and refused is not None:
+        raise KernelError(f"{refused}.", where="kernels: triton", remedy="Use kernels: auto.")
+    decisions = [_decide(f.name, target, shape, choice) for f in fields(Ops)]
+    chosen = {d.op: _loaded(d) for d in decisions if d.implementation != "reference"}
+    return Plan(ops=Ops(**chosen), decisions=tuple(decisions))
+
+
+def _decide(op: str, target: Target, shape: ModelShape, choice: KernelChoice) -> Decision:
+    if choice is KernelChoice.REFERENCE:
+        return Decision(op=op, implementation="reference", reason="asked for")
+    reason = "no other implementation yet"
+    for found in IMPLEMENTATIONS:
+        if found.op == op:
+            why_not = found.unsuited(target, shape)
+            if why_not is None:
+                return Decision(op=op, implementation=found.name)
+            reason = why_not
+    return Decision(op=op, implementation="reference", reason=reason)
+
+
+def load(implementation: Implementation) -> Callable[..., object]:
+    """The function itself."""
+    module, _, function = implementation.address.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _loaded(decision: Decision) -> Callable[..., object]:
+    wanted = (decision.op, decision.implementation)
+    return load(next(i for i in IMPLEMENTATIONS if (i.op, i.name) == wanted))

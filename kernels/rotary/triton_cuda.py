@@ -1,0 +1,59 @@
+"""Rotation of the last dimensions, the others copied beside it in the same pass."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.rotary.reference import Rotation
+
+
+@triton.jit
+def rotate_kernel(
+    x, cos, sin, out, heads, row_stride, head_stride, dim, width, turn_stride, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0).to(tl.int64)
+    row = program // heads
+    head = program % heads
+    at = tl.arange(0, BLOCK)
+    inside = at < dim
+    here = x + row * row_stride + head * head_stride
+    value = tl.load(here + at, mask=inside, other=0.0)
+    place = at - (dim - width)
+    turned = inside & (place >= 0)
+    partner = tl.where(place % 2 == 0, at + 1, at - 1)
+    other = tl.load(here + partner, mask=turned, other=0.0).to(tl.float32)
+    c = tl.load(cos + row * turn_stride + place, mask=turned, other=1.0).to(tl.float32)
+    s = tl.load(sin + row * turn_stride + place, mask=turned, other=0.0).to(tl.float32)
+    y = value.to(tl.float32) * c + other * s
+    tl.store(out + program * dim + at, tl.where(turned, y, value.to(tl.float32)), mask=inside)
+
+
+def rotate(x: Tensor, turn: Rotation) -> Tensor:
+    """See kernels.rotary.reference; x [rows, dim] or [rows, heads, dim], float32 or bfloat16."""
+    rows, dim = x.shape[0], x.shape[-1]
+    flat = x if x.dim() == 3 else x.unsqueeze(1)  # [rows, heads, dim]
+    if flat.stride(-1) != 1:
+        flat = flat.contiguous()
+    heads = flat.shape[1]
+    out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
+    if rows * heads:
+        cos, sin = turn.cos.contiguous(), turn.sin.contiguous()
+        block = triton.next_power_of_2(dim)
+        rotate_kernel[(rows * heads,)](
+            flat,
+            cos,
+            sin,
+            out,
+            heads,
+            flat.stride(0),
+            flat.stride(1),
+            dim,
+            cos.shape[-1],
+            cos.stride(0),
+            BLOCK=block,
+            num_warps=1 if block <= 512 else 4,
+        )
+    return out

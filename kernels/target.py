@@ -1,0 +1,32 @@
+"""What a kernel may know of the device that it is chosen for, and what a user may choose."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """Facts of a device, found once by the engine's accelerator."""
+
+    device_type: str  # as torch spells it: "cpu", "cuda", "npu"
+    arch: int | None = None  # CUDA compute capability times ten: 90 is Hopper
+    has_triton: bool = False  # the compiler is installed and has a backend for the device
+
+
+class KernelChoice(StrEnum):
+    """Which kernels a user asks for."""
+
+    AUTO = "auto"
+    REFERENCE = "reference"
+    TRITON = "triton"
+
+
+def triton_is_installed() -> bool:
+    """True where the compiler can be imported; imports nothing."""
+    return importlib.util.find_spec("triton") is not None
+
+
+CPU = Target(device_type="cpu")

@@ -1,0 +1,59 @@
+"""Which kernels serve a model, and why not others."""
+
+import pytest
+
+from kernels import ops
+from kernels.plan import IMPLEMENTATIONS, KernelError, ModelShape, resolve
+from kernels.target import CPU, KernelChoice, Target
+
+HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
+FLASH = ModelShape(dtype="bfloat16", width=5120, head_dim=512, streams=4)
+
+
+def by_op(plan):
+    return {d.op: (d.implementation, d.reason) for d in plan.decisions}
+
+
+def test_a_cpu_is_served_by_the_definitions_and_the_plan_says_why():
+    plan = resolve(CPU, FLASH, KernelChoice.AUTO)
+    assert plan.ops == ops.REFERENCE
+    assert by_op(plan)["mixes"] == ("reference", "Triton kernels do not run on cpu")
+
+
+def test_hopper_gets_every_kernel_that_there_is():
+    pytest.importorskip("triton", reason="triton is not installed")
+    plan = resolve(HOPPER, FLASH, KernelChoice.AUTO)
+    written = {i.op for i in IMPLEMENTATIONS}
+    assert {op for op, (name, _) in by_op(plan).items() if name == "triton"} == written
+    assert plan.ops.mixes.__module__ == "kernels.hyper_connection.triton_cuda"
+
+
+def test_a_shape_that_does_not_suit_one_kernel_keeps_the_others():
+    pytest.importorskip("triton", reason="triton is not installed")
+    shape = ModelShape(dtype="float32", width=5120, head_dim=512, streams=8)
+    found = by_op(resolve(HOPPER, shape, KernelChoice.TRITON))
+    assert found["rms_norm"] == ("triton", None)
+    assert found["expand"] == ("reference", "8 residual streams, 2 to 5 are supported")
+
+
+def test_reference_is_the_definitions_whatever_the_device():
+    assert resolve(HOPPER, FLASH, KernelChoice.REFERENCE).ops == ops.REFERENCE
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "why"),
+    [
+        (CPU, "bfloat16", "do not run on cpu"),
+        (Target(device_type="cuda", arch=90), "bfloat16", "triton is not installed"),
+        (HOPPER, "float64", "float64 is computed by the definition"),
+    ],
+)
+def test_triton_is_refused_where_it_cannot_run(target, dtype, why):
+    shape = ModelShape(dtype=dtype, width=64, head_dim=16, streams=2)
+    with pytest.raises(KernelError, match=why):
+        resolve(target, shape, KernelChoice.TRITON)
+
+
+def test_every_implementation_names_an_operation():
+    for implementation in IMPLEMENTATIONS:
+        assert hasattr(ops.REFERENCE, implementation.op)

@@ -1,0 +1,39 @@
+"""Triton kernels through the interpreter, and compiled for devices that are not here."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+INTERPRETED = """
+import torch
+from kernels.cases import SMALL_CASES
+from kernels.check import check
+torch.set_num_threads(1)
+torch.manual_seed(0)
+found = list(check(torch.device("cpu"), rows=(0, 1, 5), reruns=1, cases=SMALL_CASES))
+failed = [o for o in found if not o.passed]
+print(len(found), "checked")
+assert not failed, failed
+"""
+
+
+def run(code, **variables):
+    environ = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env={**environ, **variables}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout
+
+
+@pytest.mark.timeout(250)
+def test_every_kernel_agrees_with_its_definition_in_the_interpreter():
+    pytest.importorskip("triton", reason="triton is not installed")
+    assert int(run(INTERPRETED, TRITON_INTERPRET="1").split()[0]) > 80
+
+
+@pytest.mark.timeout(250)
+def test_every_kernel_compiles_for_its_devices_within_its_budget():
+    pytest.importorskip("triton", reason="triton is not installed")
+    assert "within budget" in run("import sys; from kernels.aot import main; sys.exit(main([]))")

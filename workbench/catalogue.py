@@ -1,0 +1,10 @@
+"""Every metric that a table of points may have: what trials hold, and what reading derives."""
+
+from __future__ import annotations
+
+from experiments import metric_specs
+from experiments.metric_specs import MetricSpec
+from workbench.cost import COST_METRICS
+
+METRICS: dict[str, MetricSpec] = {**metric_specs.METRICS, **COST_METRICS}
+"""By name, measured ones first."""

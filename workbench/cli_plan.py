@@ -1,0 +1,177 @@
+"""Commands about plans: init, plan. And what a plan comes to, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli_options import BudgetOption, JsonOption, MaxTrials, StoreOption
+from workbench.cli_output import say, say_json, show_table
+from workbench.errors import UsageError
+from workbench.figures_text import value_text
+from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.store import Store
+from workbench.words import duration_words, point_words, seconds_of
+
+if TYPE_CHECKING:
+    from experiments.plan import Plan
+    from workbench.runs import Outlook
+
+TEMPLATE = Path(__file__).parent / "templates" / "plan.yaml"
+
+
+def init(
+    directory: Annotated[Path, typer.Argument(help="Where plan.yaml is written.")] = Path(),
+) -> None:
+    """Write a commented plan.yaml to start from."""
+    from workbench.files import explained, write_file
+
+    path = directory / "plan.yaml"
+    with explained(directory):
+        occupied = path.exists()
+    if occupied:
+        raise UsageError(
+            "exists already and is not overwritten.",
+            where=str(path),
+            remedy="Choose another directory, or move the file away.",
+        )
+    with explained(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+    write_file(path, TEMPLATE.read_bytes())
+    look, measure = command_line("plan", path), command_line("run", path)
+    say(f"wrote {path}; look at it with `{look}`, then `{measure}`")
+
+
+def plan(
+    file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
+    store: StoreOption = DEFAULT_STORE,
+    max_trials: MaxTrials = None,
+    budget: BudgetOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Print the points of a plan, engine starts, and the time and disk it will take."""
+    from workbench.runs import outlook
+
+    found = outlook(loaded(file, max_trials, None), Store(store))
+    show_outlook(found, budget_s=budget_of(budget), json=json)
+
+
+def loaded(file: Path, max_trials: int | None, target: str | None) -> Plan:
+    """The plan with the options of the command line laid over it."""
+    from experiments.plan import load_plan
+
+    found = load_plan(file)
+    changes: dict[str, object] = {}
+    if max_trials is not None:
+        changes["max_trials"] = max_trials
+    if target is not None:
+        changes["target"] = target
+    return load_plan({**found.document(), **changes}) if changes else found
+
+
+def budget_of(text: str | None) -> float | None:
+    """Seconds of `--budget 1h30m`; None for none. UsageError for anything else."""
+    if text is None:
+        return None
+    seconds = seconds_of(text)
+    if seconds is None:
+        raise UsageError(
+            f"{text!r} is no time.",
+            where="--budget",
+            remedy="Write hours, minutes and seconds, such as 4h, 90m or 1h30m.",
+        )
+    return seconds
+
+
+def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
+    """The points, what they are made of, and what they cost; as JSON too if asked."""
+    from workbench.preflight import memory_note
+
+    _show_trials(found)
+    say_factors(found)
+    say_environment(found)
+    for note in found.agenda.notes:
+        say(f"note: {note}", style="yellow")
+    say(cost_words(found))
+    fitting = _fitting(found, budget_s)
+    if fitting is not None:
+        say(f"about {fitting} of them fit into the budget; `workbench resume` goes on")
+    if (memory := memory_note(found)) is not None:
+        say(f"note: {memory}", style="yellow")
+    if json:
+        say_json(_document(found))
+
+
+def cost_words(found: Outlook) -> str:
+    """Trials, starts, time and disk, and what the estimate rests on."""
+    most = "at most " if len(found.trials) != found.agenda.at_most or _may_stop(found) else ""
+    trials = f"{most}{found.agenda.at_most} trials, {found.engine_starts} engine starts"
+    time = f"{found.pace.about} {duration_words(found.estimate_s)}"
+    return f"{trials}, {time}, about {found.estimate_bytes / 1e6:,.1f} MB ({found.pace.words})"
+
+
+def _may_stop(found: Outlook) -> bool:
+    return found.plan.search is not None or found.plan.repeat_rule.stop is not None
+
+
+def _fitting(found: Outlook, budget_s: float | None) -> int | None:
+    """How many trials a budget holds by the forecast; None where it holds all, or is none."""
+    if budget_s is None or found.estimate_s <= budget_s:
+        return None
+    return int(found.agenda.at_most * budget_s / found.estimate_s)
+
+
+def _show_trials(found: Outlook) -> None:
+    title = f"{found.plan.name}: {found.plan.question}"
+    if found.plan.search is not None:
+        from experiments.search_spec import search_words
+
+        say(title)
+        say(search_words(found.plan.search))
+        return
+    rows = [
+        (str(place), t.trial_id, point_words(t.point.axes), str(t.repeat))
+        for place, t in enumerate(found.trials, start=1)
+    ]
+    show_table(title, ("#", "trial", "point", "repeat"), rows, whole=("trial",))
+
+
+def say_factors(found: Outlook) -> None:
+    """Of each workload its rows and content, and how a trace was scaled to the context."""
+    workloads = {str(t.point.workload.get("name")): t.point.workload for t in found.trials}
+    for name, facts in sorted(workloads.items()):
+        said = [f"{facts['rows']} rows"] if "rows" in facts else []
+        said.append(f"content: {facts.get('content')}")
+        if "scale_used" in facts:
+            said.append(f"lengths are those of the trace times {value_text(facts['scale_used'])}")
+        say(f"workload {name}: {'; '.join(said)}")
+    models = {Path(str(t.facts.model)).name for t in found.trials if not t.facts.simulated}
+    if models:
+        say(f"texts become tokens by the tokenizer of {', '.join(sorted(models))}")
+
+
+def say_environment(found: Outlook) -> None:
+    """Which engine settings come from the environment; the stored plan holds them."""
+    for name, variable in found.from_environment.items():
+        value = found.plan.engine[name]
+        say(f"note: {name}={value} comes from {variable} and is kept in the plan", style="yellow")
+
+
+def _document(found: Outlook) -> dict[str, object]:
+    return {
+        "trials": [
+            {"trial_id": t.trial_id, "axes": t.point.axes, "repeat": t.repeat} for t in found.trials
+        ],
+        "at_most": found.agenda.at_most,
+        "notes": list(found.agenda.notes),
+        "engine_starts": found.engine_starts,
+        "estimate_s": found.estimate_s,
+        "estimate_bytes": found.estimate_bytes,
+        "estimate_basis": found.pace.words,
+    }
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"init": init, "plan": plan}

@@ -1,0 +1,58 @@
+"""How far a run is, what it does now and what went wrong, in lines for a terminal."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from workbench.invocation import command_line
+from workbench.progress import Progress
+from workbench.search_result import search_lines
+from workbench.store import Run
+from workbench.words import counts_words, duration_words, point_words
+
+SHOWN_FAILURES = 10
+
+
+def status_lines(run: Run, store: Path) -> list[str]:
+    """State and counts, the trial in flight, time left, failures with their reason, what to do."""
+    summary, progress = run.summary, run.progress()
+    counts, stored = counts_words(summary.counts) or "none", len(run.documents())
+    lines = [f"{run.run_id}: {summary.state}, {stored} of {summary.planned} trials ({counts})"]
+    if progress is not None and summary.state == "running":
+        lines += _now(progress)
+    lines += _failures(run)
+    lines += search_lines(run)
+    if summary.state == "interrupted":
+        lines.append(f"go on with `{command_line('resume', run.run_id, store=store)}`")
+    return lines
+
+
+def progress_document(run: Run) -> dict[str, object] | None:
+    """progress.json as a program reads it; None where there is none."""
+    found = run.progress()
+    return None if found is None else dataclasses.asdict(found)
+
+
+def _now(progress: Progress) -> list[str]:
+    sweep, lines = progress.sweep, []
+    if (current := sweep.current) is not None:
+        again = f", attempt {current.attempt}" if current.attempt > 1 else ""
+        lines.append(f"now: {point_words(current.axes)}, {current.activity}{again}")
+    lines.append(f"time left: {duration_words(sweep.time_left_s)}")
+    if progress.budget_left_s is not None:
+        lines.append(f"budget left: {duration_words(progress.budget_left_s)}")
+    return lines
+
+
+def _failures(run: Run) -> list[str]:
+    """The newest trials that measured nothing, each with its reason."""
+    found = [d for d in run.documents() if d["state"] in ("failed", "skipped", "cancelled")]
+    lines = []
+    for item in found[-SHOWN_FAILURES:]:
+        point = item["point"]
+        axes = point.get("axes", {}) if isinstance(point, dict) else {}
+        lines.append(f"{item['state']}: {point_words(axes)} ({item['reason']})")
+    if len(found) > SHOWN_FAILURES:
+        lines.insert(0, f"the newest {SHOWN_FAILURES} of {len(found)} trials without numbers:")
+    return lines

@@ -1,0 +1,97 @@
+"""Which points may be compared with each other: the same model, numerics and workload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from workbench.figures_text import MISSING
+from workbench.pareto import Mask
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODEL = "model"
+"""The key of a checkpoint: its content where that is known, not the path it was read from."""
+NUMERICS = ("engine.dtype", "engine.cache_format", "engine.accelerator")
+LOAD_FIELDS = frozenset(
+    {
+        *("load", "batch_size", "concurrency", "max_concurrency", "token_budget"),
+        *("rate", "shape", "rate_from", "ramp_s", "time_scale", "path", "seed"),
+    }
+)
+"""Workload fields that say how hard the engine is pressed, or where a file lies."""
+
+
+def comparison_groups(points: pd.DataFrame) -> list[str]:
+    """The name of the group of each row: rows of two groups may not be compared."""
+    return group_names(points, np.ones(len(points), dtype=bool), [])
+
+
+def group_names(points: pd.DataFrame, eligible: Mask, asked: list[str]) -> list[str]:
+    """The group of each row: the columns asked for, then what forbids comparing.
+
+    A name holds no more columns than tell the groups apart: two files of one workload's name
+    are told by their content, two workloads by their names alone.
+    """
+    columns = {name: points[name].map(_text) for name in asked}
+    columns |= {name: texts for name, texts in _apart(points).items() if name not in asked}
+    told = [""] * len(points)
+    kept: list[str] = []
+    for name, texts in columns.items():
+        finer = [f"{before}|{text}" for before, text in zip(told, texts, strict=True)]
+        if name in asked or len(_among(finer, eligible)) > len(_among(told, eligible)):
+            told, kept = finer, [*kept, name]
+    return [
+        ", ".join(f"{name.partition('.')[2] or name}={columns[name].iat[row]}" for name in kept)
+        or "all"
+        for row in range(len(points))
+    ]
+
+
+def _among(names: list[str], eligible: Mask) -> set[str]:
+    return {name for name, fit in zip(names, eligible, strict=True) if fit}
+
+
+def _apart(points: pd.DataFrame) -> dict[str, pd.Series]:
+    """What must agree on one front, as texts by column; the best known name comes first."""
+    names = [str(name) for name in points.columns]
+    workload = [name for name in names if _forbids(name)]
+    workload.sort(key=lambda name: name != "workload.name")
+    columns = [name for name in (*NUMERICS, *workload) if name in names]
+    return {MODEL: _models(points), **{name: points[name].map(_text) for name in columns}}
+
+
+def _models(points: pd.DataFrame) -> pd.Series:
+    """Name of each row's model; two contents of one name are told by their fingerprints."""
+    import pandas as pd
+
+    paths = points.get("engine.model", pd.Series("", index=points.index)).map(_text)
+    contents = points.get("checkpoint", pd.Series(None, index=points.index)).map(_text)
+    named: dict[str, str] = {}  # content -> the first name it went by
+    for path, content in zip(paths, contents, strict=True):
+        named.setdefault(content, Path(path).name)
+    taken = Counter(named.values())
+    return pd.Series(
+        [
+            path
+            if content == MISSING
+            else named[content] + (f" ({content[:8]})" if taken[named[content]] > 1 else "")
+            for path, content in zip(paths, contents, strict=True)
+        ],
+        index=points.index,
+        dtype=object,
+    )
+
+
+def _text(value: object) -> str:
+    """A cell as a name shows it; missing values and lists count as themselves."""
+    return MISSING if value is None or value != value else str(value)
+
+
+def _forbids(column: str) -> bool:
+    """True for a workload column whose values must agree on one front."""
+    return column.startswith("workload.") and column.partition(".")[2] not in LOAD_FIELDS

@@ -1,0 +1,66 @@
+"""Whether a plan can fit this host at all, before anything is written or started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from workbench.errors import DiskFullError, MemoryTooSmallError
+from workbench.files import free_bytes
+
+if TYPE_CHECKING:
+    from experiments.space import PlannedTrial
+    from workbench.runs import Outlook
+    from workbench.store import Store
+
+
+def check_room(found: Outlook, store: Store) -> None:
+    """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights."""
+    _check_disk(found, store.path)
+    weights = weight_bytes(found.trials)
+    total = psutil.virtual_memory().total
+    if weights > total:
+        raise MemoryTooSmallError(
+            f"the weights of all replicas take at least {weights:,} bytes and this host has "
+            f"{total:,}. Nothing was started.",
+            where=found.plan.name,
+            remedy="Use a smaller checkpoint, or fewer replicas (data_parallel_size).",
+        )
+
+
+def memory_note(found: Outlook) -> str | None:
+    """What to say where the weights do not fit what is free just now; None: they do."""
+    weights, free = weight_bytes(found.trials), psutil.virtual_memory().available
+    if weights <= free:
+        return None
+    return f"the weights take at least {weights:,} bytes and {free:,} are free now"
+
+
+def weight_bytes(trials: list[PlannedTrial]) -> int:
+    """Of the largest configuration that runs in host memory: its weight files, once a replica."""
+    return max((_weights(trial) for trial in trials), default=0)
+
+
+def _weights(trial: PlannedTrial) -> int:
+    """A lower bound: arithmetic in a wider type, caches and activations come on top."""
+    if trial.facts.accelerator != "cpu":
+        return 0
+    replicas = trial.point.engine.get("data_parallel_size")
+    folder = Path(str(trial.facts.model))
+    files = folder.glob("*.safetensors") if folder.is_dir() else ()
+    return sum(path.stat().st_size for path in files) * (
+        replicas if isinstance(replicas, int) else 1
+    )
+
+
+def _check_disk(found: Outlook, folder: Path) -> None:
+    free = free_bytes(folder)
+    if free is not None and free < found.estimate_bytes:
+        raise DiskFullError(
+            f"{free:,} bytes are free and the run may need {found.estimate_bytes:,}. "
+            "Nothing was written.",
+            where=str(folder),
+            remedy="Free some space, or choose another --store.",
+        )
