@@ -33,6 +33,7 @@ class ResolvedConfig:
     max_model_len: int
     memory_fraction: float
     prefill_chunk_tokens: int
+    overlap: bool  # never on a CPU, which does nothing while the host does something else
 
 
 def resolve(
@@ -69,6 +70,7 @@ def resolve(
         max_model_len=_context(config, facts),
         memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
         prefill_chunk_tokens=_chunk_tokens(config),
+        overlap=config.overlap and not on_cpu,
     )
 
 
