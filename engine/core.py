@@ -166,7 +166,10 @@ class Engine:
         outputs: list[RequestOutput] = []
         while len(self._in_flight) > keep:
             outputs += self.settle(self._in_flight.popleft())
-        return self._scheduler.collect() + outputs
+        heard = self._scheduler.collect() + outputs
+        if not self.has_unfinished():
+            self._scheduler.check_idle()
+        return heard
 
     def plan(self) -> ScheduledBatch:
         """Decide who runs what; waits a moment where all there is is still being prepared."""

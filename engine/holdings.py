@@ -37,6 +37,11 @@ class Holdings:
         """Blocks in host memory that hold something."""
         return self._host_blocks.used
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no sequence and no step holds anything."""
+        return not any(pool.used for pool in self._pools())
+
     def missing(self, sequence: Sequence, tokens: int) -> int:
         """Blocks that it must take before its caches hold `tokens` rows."""
         return max(0, self._limits.blocks_for(tokens) - len(sequence.blocks))

@@ -100,17 +100,22 @@ class Planner:
 
     def _deal_drafts(self, plan: StepPlan, kept: int) -> None:
         """One draft each, in order, and again, while budget (but for `kept`) and blocks last."""
-        for dealt in range(self._limits.draft_length):
-            for sequence in plan.known:
-                rows = sequence.computed + plan.known[sequence] + dealt + 1
-                wants = plan.drafts[sequence] == dealt < sequence.can_draft
-                missing = self._holdings.missing(sequence, rows)
-                fits = not missing or (
-                    plan.may_take_blocks(sequence) and missing <= self._holdings.blocks.available
-                )
-                if wants and plan.budget > kept and fits:
-                    self._holdings.grow(sequence, rows)
-                    plan.draft(sequence)
+        wanting = list(plan.known)
+        for count in range(1, self._limits.draft_length + 1):
+            wanting = [s for s in wanting if self._deal_one(s, count, plan, kept)]
+
+    def _deal_one(self, sequence: Sequence, count: int, plan: StepPlan, kept: int) -> bool:
+        """Give a sequence its draft number `count`, if it wants it and there is room."""
+        if plan.budget <= kept or sequence.can_draft < count:
+            return False
+        rows = sequence.computed + plan.known[sequence] + count
+        missing = self._holdings.missing(sequence, rows)
+        free = self._holdings.blocks.available if plan.may_take_blocks(sequence) else 0
+        if missing > free:
+            return False
+        self._holdings.grow(sequence, rows)
+        plan.draft(sequence)
+        return True
 
     def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:
         for candidate in reversed(self._queues.running):

@@ -133,6 +133,11 @@ class Scheduler:
         if is_oldest:
             self._holdings.settle(batch.number)
 
+    def check_idle(self) -> None:
+        """Assert, in no time, that nothing leaked; when nothing is unfinished only."""
+        assert self._holdings.is_empty, "blocks or slots leaked"
+        assert not (self._queues.running or self._queues.waiting or self._queues.preparing)
+
     def check_integrity(self) -> None:
         """Assert that every block and slot has one owner, and that the counts sum up."""
         everyone = self._queues.unfinished.values()

@@ -142,6 +142,15 @@ def test_a_freed_block_under_a_step_in_flight_is_found():
         s.check_integrity()
 
 
+def test_a_leak_is_found_when_the_engine_falls_idle():
+    target, _ = engine(draft_length=0)
+    target.add_request(ask(max_tokens=2))
+    target._scheduler._holdings.blocks.take(1)
+    with pytest.raises(AssertionError, match="leaked"):
+        while target.has_unfinished():
+            target.step()
+
+
 def test_lengths_are_optimistic_until_rejections_are_known():
     s = scheduler(draft_length=3, blocks=16)
     sequence = add(s, "a", 2, max_tokens=20)
