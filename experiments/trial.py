@@ -8,6 +8,9 @@ from functools import partial
 
 from experiments.arrival import WHOLE, ClosedArrival, Horizon, Share
 from experiments.clock import Clock
+from experiments.evals.grading import graded
+from experiments.evals.llm_judge import LlmJudge
+from experiments.evals.workload import EvalWorkload
 from experiments.feed import ItemFeed, feed_of
 from experiments.gate_parts import Evidence
 from experiments.gates import evaluate, first_failure
@@ -19,11 +22,18 @@ from experiments.metrics import measure
 from experiments.observe import Observer
 from experiments.outputs import fingerprints, kept
 from experiments.plan import Plan
-from experiments.records import MetricValue, TelemetrySample, TrialRecord, TrialState
+from experiments.records import (
+    EvalAnswer,
+    MetricValue,
+    RequestRecord,
+    TelemetrySample,
+    TrialRecord,
+    TrialState,
+)
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
 from experiments.steady import without_ramp
-from experiments.targets.base import Target, TargetFacts
+from experiments.targets.base import Decodes, Target, TargetFacts
 from experiments.warm_up import WarmUp, warm_up
 from experiments.windows import in_rounds, most_requests
 from experiments.workload import WorkItem, Workload
@@ -77,7 +87,22 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     whole = in_rounds(whole, planned.load)
     measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
     measurement = replace(measurement, due_requests=_due(phase_of(WHOLE), measurement))
-    return _record(planned, bench, measurement, warmed, started_utc, runner.now_s())
+    evals = _judged(planned, target, measured.requests)
+    record = _record(planned, bench, measurement, warmed, started_utc, evals)
+    return replace(record, duration_s=runner.now_s())
+
+
+def _judged(
+    planned: PlannedTrial, target: Target, requests: tuple[RequestRecord, ...]
+) -> tuple[EvalAnswer, ...]:
+    """The answers to an eval, judged after the load; () for another workload."""
+    if not isinstance(planned.workload, EvalWorkload):
+        return ()
+    engine = planned.point.engine
+    decode = partial(target.decode, engine) if isinstance(target, Decodes) else None
+    settings = planned.workload.judge()
+    judge = LlmJudge(settings) if settings is not None else None
+    return graded(planned.workload, requests, decode, judge)
 
 
 def load_shape(planned: PlannedTrial) -> str:
@@ -154,16 +179,18 @@ def _warm_up_item(workload: Workload, salt: str, first: int, index: int) -> Work
 def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
     """What is measured of a trial, or one client's share of it."""
     protocol, slots = plan.protocol, planned.batch_size or 1
-    return Phase(
+    whole = planned.workload.whole
+    most = protocol.max_requests if whole is None else whole.requests
+    phase = Phase(
         name=f"r{planned.trial_id[:6]}",
         feed=feed_of(
             planned.load,
             planned.workload,
-            horizon=Horizon(requests=protocol.max_requests, measured_s=protocol.measured_s),
+            horizon=Horizon(requests=most, measured_s=protocol.measured_s),
             salt=planned.salt,
             share=share,
         ),
-        max_requests=most_requests(planned.load, protocol.max_requests),
+        max_requests=most_requests(planned.load, most),
         measured_s=protocol.measured_s,
         measured_e2e=protocol.measured_e2e,
         min_completed=max(protocol.measured_requests, protocol.measured_per_slot * slots),
@@ -172,6 +199,9 @@ def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
         exact_output_length=planned.workload.spec.exact_output_length,
         temperature=planned.workload.spec.temperature,
     )
+    if whole is None:
+        return phase
+    return replace(phase, measured_s=None, limit_s=whole.limit_s, drain_s=whole.limit_s)
 
 
 def _record(
@@ -180,15 +210,13 @@ def _record(
     measurement: Measurement,
     warmed: WarmUp,
     started_utc: str,
-    duration_s: float,
+    evals: tuple[EvalAnswer, ...],
 ) -> TrialRecord:
     plan = bench.plan
-    metrics = with_intervals(
-        measure(measurement, plan.slo),
-        measurement,
-        draws=plan.protocol.bootstrap_draws,
-        seed=seed_of(planned.trial_id),
-    )
+    draws, seed = plan.protocol.bootstrap_draws, seed_of(planned.trial_id)
+    metrics = with_intervals(measure(measurement, plan.slo), measurement, draws=draws, seed=seed)
+    if isinstance(planned.workload, EvalWorkload):
+        metrics |= planned.workload.scores(evals, draws=draws, seed=seed)
     evidence = Evidence(
         measurement=measurement,
         metrics=metrics,
@@ -210,7 +238,7 @@ def _record(
         state=state,
         reason=reason,
         started_utc=started_utc,
-        duration_s=duration_s,
+        duration_s=0.0,
         window_s=measurement.window_s,
         metrics=metrics,
         gates=gates,
@@ -220,6 +248,7 @@ def _record(
         labels=(*labels(plan, planned.facts), *_warnings(metrics)),
         outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
         calibration=warmed.calibration,
+        evals=evals,
     )
 
 

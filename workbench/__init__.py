@@ -14,6 +14,7 @@ from workbench.arms import Arm, select
 from workbench.bands import Band, Estimate
 from workbench.catalogue import METRICS
 from workbench.compare import Comparison, compare
+from workbench.confirm import Confirmation, confirmation
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
 from workbench.live import SweepRun, sweep
@@ -42,6 +43,8 @@ __all__ = [
     "select",
     "Arm",
     "Comparison",
+    "confirmation",
+    "Confirmation",
     "report",
     "METRICS",
     "MetricSpec",

@@ -89,6 +89,7 @@ class HttpTarget:
             accelerator=spec.accelerator,
             random_weights=False,
             tokenizer_hash=tokenizer.hash if tokenizer else None,
+            renders_chat=not spec.api.takes_ids,
             remote=True,
         )
 

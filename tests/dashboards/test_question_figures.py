@@ -18,9 +18,9 @@ from experiments.watch import Second
 from tests.fakes import progress, records
 from workbench import figures
 from workbench.figures_live import seconds_table
-from workbench.figures_pareto import target_marks
 from workbench.figures_replay import median_interval, replay_settings, setting_order
 from workbench.figures_speculation import DRAFT_AXIS
+from workbench.figures_targets import target_marks
 from workbench.figures_trends import Told
 from workbench.points import points_table
 from workbench.repeats import pooled

@@ -61,8 +61,9 @@ def test_a_run_is_planned_measured_listed_shown_and_reported(here):
     assert last_json(one)["state"] == "ok"
     assert set(last_json(workbench("pareto", "--json"))["members"]) <= planned
     report = workbench("report", "--out", "handed-over", "--json")
+    folder = here / "handed-over"
     assert sorted(last_json(report)) == sorted(
-        path.name for path in (here / "handed-over").iterdir()
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
     )
 
 
