@@ -14,12 +14,13 @@ from workbench.errors import UsageError
 from workbench.exports.llm_d import llm_d_files
 from workbench.exports.tables import points_csv, requests_parquet
 from workbench.files import explained, to_json, write_file
-from workbench.report_content import SECTIONS, Content, gather
-from workbench.report_tables import Table
+from workbench.report_tables import SECTIONS, Table
 from workbench.stored_run import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from workbench.report_content import Content
 
 __all__ = [
     "DATA", "FORMATS", "SECTIONS", "bundle", "report", "report_files", "write_bundle",
@@ -82,6 +83,8 @@ def report_files(
     sections: Sequence[str] = SECTIONS,
 ) -> dict[str, bytes]:
     """File name -> bytes of the report; SHA256SUMS comes last and covers the others."""
+    from workbench.report_content import gather
+
     _refuse_unknown(formats, (*FORMATS, *DATA), "--format", "report format")
     _refuse_unknown(sections, SECTIONS, "--sections", "section")
     listed = _listed(runs)

@@ -19,20 +19,20 @@ from workbench.report_facts import (
     plan_name,
     reproduce_lines,
 )
-from workbench.report_tables import MOST_ROWS, Row, Table, configuration, point_table
-from workbench.report_verdicts import best_points, comparisons, effects
+from workbench.report_tables import (
+    MOST_ROWS,
+    SECTIONS,
+    Row,
+    Table,
+    configuration,
+    point_table,
+)
 from workbench.svg_front import front_svg
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from workbench.store import Run
-
-SECTIONS = (
-    "front", "problems", "points", "definitions", "environment", "reproduce", "limits",
-)  # fmt: skip
-"""What a report is made of below its first screen, in this order. What differs between runs is on
-the first screen, and cannot be left out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +73,8 @@ def gather(
     runs: Sequence[Run], *, sections: Sequence[str] = SECTIONS, static: bool = False
 ) -> Content:
     """The content of one report of `runs` (at least one), from their stored trials."""
+    from workbench.report_verdicts import best_points, comparisons, effects
+
     points = together([run.points() for run in runs])
     by = "run_id" if len(runs) > 1 else None
     front = pareto(points, DEFAULT_X, DEFAULT_Y, by, runs=runs)

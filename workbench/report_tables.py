@@ -20,6 +20,11 @@ INTERVALS = (
     f"In brackets: {WITHIN_RUN}, and then do not cover run-to-run noise; n = samples. Requests "
     "that moved in one batch count once, and fewer than six such batches give no interval."
 )
+SECTIONS = (
+    "front", "problems", "points", "definitions", "environment", "reproduce", "limits",
+)  # fmt: skip
+"""What a report is made of below its first screen, in this order. What differs between runs is on
+the first screen, and cannot be left out."""
 MOST_ROWS = 300
 """Of a table in a report; the rest is in points.csv."""
 Row = tuple[str, ...]

@@ -6,8 +6,8 @@ r"""From what a model wrote to its answer, by rules that are tried in the order 
    integer and number: the `last` number of the text; a choice: the last letter that is `alone` in
    its line ("C", "(C)", "**C.**"), or the `words` of just one choice; exact: the `whole` text
    where it is one line of at most 200 characters; JSON: the last `fenced` block, else the last
-   value `found` in the text; code: the last `fenced` block, else the `whole` text where it
-   holds Python.
+   value `found` in the text; code: the last `fenced` block, else one that is `unclosed`, else the
+   `whole` text where it holds Python.
 
 Where no rule finds an answer, there is none: that is counted apart and never taken for a wrong one.
 """
@@ -24,7 +24,7 @@ from experiments.evals.questions import AnswerKind
 from experiments.evals.short_answers import canonical
 
 MOST_EXACT = 200
-NEED_THE_END = frozenset({"last", "alone", "words", "whole", "found"})
+NEED_THE_END = frozenset({"last", "alone", "words", "whole", "found", "unclosed"})
 """Rules that take what an output ends with for its answer: of one that was cut off, none holds."""
 _BOXES = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _HASHES = re.compile(r"####[ \t]*(\S[^\n]*)")
@@ -34,6 +34,7 @@ _MARKS = re.compile(
     re.IGNORECASE,
 )
 _FENCES = re.compile(r"```[ \t]*([\w+-]*)[^\n]*\n(.*?)```", re.DOTALL)
+_OPEN_FENCE = re.compile(r"```[ \t]*(?:[Pp]ython3?|py)?[ \t]*\n(.+)\Z", re.DOTALL)
 _REASON = re.compile(r"[,;.]\s|\b(?:because|since|as)\b")
 _LOOKS_LIKE_CODE = re.compile(r"^\s*(?:def|from|import|class|return|for|if)\b", re.MULTILINE)
 
@@ -169,6 +170,9 @@ def _code(text: str) -> Extraction:
     fenced = [body for language, body in _FENCES.findall(text) if language in _PYTHON]
     if fenced:
         return Extraction(fenced[-1], "fenced")
+    unclosed = _OPEN_FENCE.search(text)
+    if unclosed is not None:
+        return Extraction(unclosed[1], "unclosed")
     if _LOOKS_LIKE_CODE.search(text):
         return Extraction(text, "whole")
     return Extraction(None, "there is no Python in the output")

@@ -14,7 +14,9 @@ from experiments.evals.rules import JUDGE, expected, found_answer, is_right
 from experiments.evals.workload import EvalWorkload
 from experiments.measurement import succeeded
 from experiments.records import EvalAnswer, EvalVerdict, RequestRecord
+from experiments.training.chat_format import THINK, THINK_END
 
+UNJUDGED = EvalVerdict.UNJUDGED
 Decode = Callable[[Sequence[int]], str]
 """Text of output ids, without special tokens."""
 
@@ -60,12 +62,14 @@ def _by_rules(workload: EvalWorkload, request: RequestRecord, decode: Decode | N
         return replace(answer, reason=request.error or f"ended by {request.finish_reason}")
     output = answer_text(request, decode, workload.think_end_id if workload.spec.thinking else None)
     if output is None:
-        return replace(answer, verdict=EvalVerdict.UNJUDGED, reason=_NO_DECODER)
+        return replace(answer, verdict=UNJUDGED, reason=_NO_DECODER)
     found = _found(question, output, truncated)
     answer = replace(answer, output_text=output, extracted=found.value)
+    if question.kind is AnswerKind.CODE and not workload.spec.allow_code:
+        return replace(answer, rule=found.value and found.rule, verdict=UNJUDGED, reason=REFUSED)
     if found.value is None:
         return replace(answer, verdict=EvalVerdict.NO_ANSWER, reason=found.rule)
-    verdict, reason = _verdict(question, found.value, workload.spec.allow_code)
+    verdict, reason = _verdict(question, found.value)
     return replace(answer, rule=found.rule, verdict=verdict, reason=reason, rule_verdict=verdict)
 
 
@@ -77,7 +81,8 @@ def answer_text(
     Thoughts that never end are all there is: then the answer is empty.
     """
     if request.output_text is not None:
-        return request.output_text.rpartition("</think>")[2]
+        thought, end, said = request.output_text.rpartition(THINK_END)
+        return said if end or THINK not in said else thought
     ids = list(request.output_token_ids or ())
     if decode is None:
         return None
@@ -94,14 +99,10 @@ def _found(question: Question, output: str, truncated: bool) -> Extraction:
     return found
 
 
-def _verdict(
-    question: Question, extracted: str, allow_code: bool
-) -> tuple[EvalVerdict, str | None]:
+def _verdict(question: Question, extracted: str) -> tuple[EvalVerdict, str | None]:
     if question.kind is not AnswerKind.CODE:
         right = is_right(question, extracted)
         return EvalVerdict.CORRECT if right else EvalVerdict.WRONG, None
-    if not allow_code:
-        return EvalVerdict.UNJUDGED, REFUSED
     assert question.test is not None, "a question of code has a test"
     ran = run_program(program(question.test, extracted))
     return EvalVerdict.CORRECT if ran.passed else EvalVerdict.WRONG, ran.reason
@@ -129,7 +130,7 @@ def _with_opinions(
 
 def _overruled(answer: EvalAnswer, opinion: Opinion, name: str) -> EvalAnswer:
     """The answer with the other judge's verdict; unjudged where that judge gave none."""
-    verdict = opinion.verdict if opinion.verdict is not None else EvalVerdict.UNJUDGED
+    verdict = opinion.verdict if opinion.verdict is not None else UNJUDGED
     return replace(
         answer,
         judge=name,

@@ -131,11 +131,12 @@ class LlmJudge:
         }
         headers = {"authorization": f"Bearer {settings.api_key}"}
         url = f"{settings.base_url}/chat/completions"
-        for attempt in range(TRIES):
-            answer = self._client.post(url, json=body, headers=headers)
-            if answer.status_code not in _BUSY or attempt == TRIES - 1:
+        answer = self._client.post(url, json=body, headers=headers)
+        for attempt in range(TRIES - 1):
+            if answer.status_code not in _BUSY:
                 break
             self._pause(PAUSE_S * 2**attempt)
+            answer = self._client.post(url, json=body, headers=headers)
         answer.raise_for_status()
         choices = items(dig(answer.json(), "choices"))
         return text(dig(choices[0], "message", "content")) if choices else ""

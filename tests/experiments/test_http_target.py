@@ -203,6 +203,33 @@ def test_what_is_no_json_object_is_named(data):
     assert record.error_kind == "malformed"
 
 
+def test_json_that_is_nested_too_deeply_is_named():
+    record = record_of([(0.1, b"data: " + b"[" * 100_000 + b"\n\n")], api=CHAT)
+    assert record.error_kind == "malformed"
+
+
+def test_half_a_character_of_a_server_is_replaced_before_it_is_counted():
+    data = b'data: {"choices": [{"delta": {"content": "\\ud800 a"}}]}\n\ndata: [DONE]\n\n'
+    record = record_of([(0.1, data)], api=CHAT)
+    assert record.finish_reason == "stop"
+    assert record.retokenised_tokens
+
+
+@pytest.mark.parametrize("absurd", [10**30, 2**31, -1])
+def test_a_count_that_no_answer_can_have_reads_as_not_said(absurd):
+    usage = {
+        "prompt_tokens": absurd,
+        "completion_tokens": absurd,
+        "prompt_tokens_details": {"cached_tokens": absurd},
+    }
+    choice = {"text": " a", "token_ids": [absurd]}
+    data = event({"choices": [choice], "usage": usage}) + b"data: [DONE]\n\n"
+    record = record_of([(0.1, data)])
+    assert (record.output_tokens, record.cached_tokens) == (1, 0)
+    assert (record.server_prompt_tokens, record.server_output_tokens) == (None, None)
+    assert not record.output_token_ids
+
+
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=3),

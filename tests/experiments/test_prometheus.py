@@ -20,6 +20,8 @@ latency_seconds_count 4
 latency_seconds_bucket{le="+Inf"} 4
 broken_total nonsense
 unknown_total NaN
+{"a.quoted.name_total"} 7
+{
 """
 
 

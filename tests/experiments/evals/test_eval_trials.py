@@ -168,9 +168,11 @@ def says(ask):
 
 def test_a_server_is_asked_in_text_and_its_reasoning_is_not_judged(own_set):
     with serving(says) as server:
-        (record,) = records_of(eval_plan({"set": str(own_set)}, **http_fields(server.url)))
+        plan = eval_plan({"set": str(own_set)}, **http_fields(server.url), clients=2)
+        (record,) = records_of(plan)
         questions = {note.ask.body["messages"][0]["content"] for note in server.notes}
     assert record.state is TrialState.OK, record.reason
+    assert [a.question_id for a in record.evals] == [row["id"] for row in ROWS]
     assert record.metrics["accuracy"].value == 0.5
     assert {a.output_text for a in record.evals} >= {"The answer is 1", "The answer is 99"}
     assert (
@@ -193,6 +195,18 @@ def test_an_eval_that_lost_a_question_is_invalid_whatever_the_rest(own_set):
     assert "an eval is whole or nothing" in record.reason
     assert record.metrics["eval_unanswered"].value == 1
     assert record.metrics["accuracy"].n == 5
+
+
+def test_an_eval_that_runs_out_of_time_is_invalid_and_says_which_limit_to_raise(own_set):
+    def slow(ask):
+        return Answer(acts=acts(ask.api, [Say(0.3, 4, text="The answer is 1")]))
+
+    with serving(slow) as server:
+        spec = {"set": str(own_set), "limit_s": 0.4}
+        (record,) = records_of(eval_plan(spec, **http_fields(server.url)))
+    assert record.state is TrialState.INVALID
+    assert "raise the workload's limit_s" in record.reason
+    assert 0 < len(record.evals) < len(ROWS)
 
 
 def test_the_judge_model_counts_in_a_trial_and_its_key_is_nowhere_in_it(own_set, monkeypatch):

@@ -125,6 +125,7 @@ def test_json_is_found_whole_and_spelled_in_one_way(text, value, rule):
         ("Sure:\n```python\ndef f():\n    return 1\n```\nDone.", "def f():\n    return 1\n"),
         ("```\nx = 1\n```\n```py\nx = 2\n```", "x = 2\n"),
         ("    return [n for n in numbers]", "    return [n for n in numbers]"),
+        ("Sure:\n```python\ndef f(): pass", "def f(): pass"),
         ("I cannot do that.", None),
     ],
 )

@@ -55,6 +55,9 @@ def test_an_output_that_was_cut_off_is_not_searched_for_an_answer_it_had_not_com
     assert "cut off" in found.reason
     named = one(made.question(), text="The answer is 42, because", **cut)
     assert (named.verdict, named.truncated) == (CORRECT, True)
+    begun = "```python\ndef f():\n    return 1"
+    code = one(made.code_question(), text=begun, fields={"allow_code": True}, **cut)
+    assert code.verdict is NO_ANSWER
 
 
 def test_a_request_that_failed_is_unanswered_and_says_why():
@@ -81,6 +84,7 @@ def test_thoughts_are_left_out_and_thoughts_without_an_end_answer_nothing():
     assert one(made.question(), decode, fields=thinks, ids=(1, 5, 2, 5, 9)).verdict is CORRECT
     assert one(made.question(), decode, fields=thinks, ids=(1, 2)).verdict is NO_ANSWER
     assert one(made.question(), text="It is 7</think>42").output_text == "42"
+    assert one(made.question(), text="<think>It is 42").verdict is NO_ANSWER
 
 
 def test_a_choice_is_judged_in_the_order_in_which_it_was_asked():
@@ -93,6 +97,7 @@ def test_code_is_listed_but_not_run_unless_that_is_allowed():
     listed = one(made.code_question(), text="    return 1")
     assert (listed.verdict, listed.extracted) == (UNJUDGED, "    return 1")
     assert "--allow-code" in listed.reason
+    assert one(made.code_question(), text="I cannot").verdict is UNJUDGED  # nor is what has none
     allowed = {"allow_code": True}
     assert one(made.code_question(), text="    return 1", fields=allowed).verdict is CORRECT
     failed = one(made.code_question(), text="    return 2", fields=allowed)
