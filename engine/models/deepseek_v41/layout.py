@@ -118,6 +118,8 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
         dtype=torch.int64,
         device=device,
     ).view(-1, 5)
+    if batch.behind is not None:
+        table[:, 2] -= batch.behind[table[:, 4]]
     start, length, first, _, sequence = table.unbind(1)
     rows = torch.arange(sum(span.length for span in spans), device=device)
     owner = torch.repeat_interleave(length, output_size=len(rows))
