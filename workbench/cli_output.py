@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import json
 import sys
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.markup import escape
+from rich.markup import escape as without_markup
 from rich.table import Table
 
 from kernels.errors import WorkbenchError
@@ -30,6 +31,15 @@ def never_stop_at_a_character() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+
+
+def escape(text: str) -> str:
+    """`text` for rich: no mark-up acts, and no control character reaches the terminal."""
+    return without_markup("".join(f"\\x{ord(c):02x}" if _acts(c) else c for c in text))
+
+
+def _acts(character: str) -> bool:
+    return unicodedata.category(character) == "Cc" and character not in "\n\t"
 
 
 def say(text: str, *, style: str | None = None) -> None:

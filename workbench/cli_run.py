@@ -20,7 +20,7 @@ from workbench.cli_options import (
     MaxTrials,
     StoreOption,
 )
-from workbench.cli_output import out, say, say_json, say_labels
+from workbench.cli_output import escape, out, say, say_json, say_labels
 from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
 from workbench.errors import UsageError
 from workbench.interrupts import stop_on_interrupt
@@ -208,7 +208,7 @@ def measure_job(job: Job, *, json: bool) -> int:
             task = bar.add_task("trials", total=job.outlook.agenda.at_most, completed=job.stored)
             bar.refresh()
             for record in records:
-                bar.console.print(_line(record), highlight=False, markup=False, soft_wrap=True)
+                bar.console.print(escape(_line(record)), highlight=False, soft_wrap=True)
                 bar.advance(task)
     except KeyboardInterrupt:
         say(f"go on with `{again}`")

@@ -598,6 +598,15 @@ def test_pages_on_a_port_in_use_are_refused_before_an_address_is_printed(here):
     assert "http" not in result.output
 
 
+def test_no_text_of_a_run_acts_on_the_terminal(here):
+    records.fill_store("results", [records.record()], question="Red \x1b[31m?\x07 \x9b2J \0")
+    for command in ("ls", "show", "pareto"):
+        told = workbench(command)
+        assert told.exit_code == 0, told.output
+        assert not set("\x1b\x07\x9b\0") & set(told.output)
+    assert "\\x1b[31m" in workbench("show").output
+
+
 def test_a_terminal_without_the_characters_gets_question_marks(here):
     assert workbench("run", written(here, question="Wie schnell? \u221e")).exit_code == 0
     shown = subprocess.run(
