@@ -80,14 +80,15 @@ def launches() -> Iterator[Launch]:
         types=_pointers("streams", "*bf16")
         | _pointers("fn partial", "*fp32")
         | _pointers("rows columns outputs", "i32"),
-        constants={"OUT": 32, "ROWS": 16, "SLICE": 1024, "BLOCK": 64},
+        constants={"NARROW": True, "GROUP": 8, "OUT": 32, "ROWS": 64, "SLICE": 320, "BLOCK": 32},
+        warps=8,
     )
     yield Launch(
         address=f"{hyper}:finish_kernel",
         types=_pointers("partial base scale pre post matrix", "*fp32")
-        | _pointers("rows columns parts iterations", "i32")
+        | _pointers("rows columns groups iterations", "i32")
         | _pointers("norm_eps eps", "fp32"),
-        constants={"N": 4, "N2": 4, "OUT": 32},
+        constants={"MEMBERS": 8, "N": 4, "N2": 4, "OUT": 32},
         warps=1,
     )
     yield Launch(
