@@ -42,7 +42,7 @@ def partial_kernel(
     inside = (row < rows)[:, None]
     product = tl.zeros((ROWS, OUT), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
-    for member in range(0, GROUP):
+    for member in range(GROUP):
         sliced = tl.zeros((ROWS, OUT), tl.float32)
         squared = tl.zeros((ROWS,), tl.float32)
         start = (part * GROUP + member) * SLICE
