@@ -28,9 +28,9 @@ FAVICON = WORDMARK.split("<text")[0].replace("0 0 198 28", "-2 0 28 28") + "</sv
 # The pages by the kind of their question; those without a kind are always in sight.
 GROUPS = {
     "": ("overview", "live", "pareto"),
-    "Explore": ("sweep_explorer",),
-    "Explain": ("latency",),
-    "Record": ("run",),
+    "Explore": ("compare", "sweep_explorer", "trends"),
+    "Explain": ("latency", "speculation", "replay_and_cache", "energy_and_cost"),
+    "Record": ("run", "environment", "report"),
 }
 TITLES = {"run": "Run and trials"}
 

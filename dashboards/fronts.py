@@ -8,17 +8,21 @@ import streamlit as st
 import workbench as wb
 from dashboards import parts
 from workbench.figures import (
+    CROWDED_FROM,
     Look,
     axis_words,
     finding,
     in_order,
     interval,
+    number,
     pareto,
+    percent,
     plural,
     repeats_words,
     value_text,
 )
 
+MAX_SENTENCES = 4
 GROUPED_PREFIXES = ("axis.", "workload.", "engine.")
 
 
@@ -27,11 +31,18 @@ def axis(metric: str) -> wb.Axis:
     return wb.Axis(metric=metric, direction=str(wb.METRICS[metric].direction))
 
 
-def front(points: pd.DataFrame, x: str, y: str, by: str | None) -> wb.Front | None:
-    """The front of two metrics; None where no trial has both columns."""
+def front(
+    points: pd.DataFrame, x: str, y: str, by: str | None, run: wb.Run | None = None
+) -> wb.Front | None:
+    """The front of two metrics; None where no trial has both columns.
+
+    `run` holds what is behind the points, so that bands keep what x and y have in common; of very
+    many points it would take too long to read.
+    """
     if x not in points or y not in points:
         return None
-    return wb.pareto(points, axis(x), axis(y), by=by)
+    runs = [] if run is None or len(points) > CROWDED_FROM else [run]
+    return wb.pareto(points, axis(x), axis(y), by=by, runs=runs)
 
 
 def metrics(points: pd.DataFrame) -> list[str]:
@@ -80,26 +91,57 @@ def in_words(points: pd.DataFrame, column: str) -> pd.Series:
 def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.DataFrame:
     """Valid rows that reach `target` on x (None: all), best y first, with `on_front` and `kind`.
 
-    Rows of unlike models or workloads are ranked apart.
+    Rows of unlike models or workloads are ranked apart. `chance` is that of being on the front;
+    with a target, that of being the best of the group that reaches it.
     """
     usable = points["valid"] & points[[found.x.metric, found.y.metric]].notna().all(axis=1)
     rows = points[usable].copy()
     rows["on_front"] = found.on_front[usable.to_numpy(bool)]
     rows["kind"] = wb.comparison_groups(rows)
+    sure = len(points) <= CROWDED_FROM
+    rows["chance"] = found.probability[usable.to_numpy(bool)] if sure else float("nan")
     if target is not None:
+        if sure:
+            rows["chance"] = rows["trial_id"].map(_best_chances(found, target)).fillna(0.0)
         reach = rows[found.x.metric]
         rows = rows[reach >= target if found.x.direction == "max" else reach <= target]
     upwards = [True, found.y.direction == "min"]
     return rows.sort_values(["kind", found.y.metric], ascending=upwards, kind="stable")
 
 
-def ranking_table(rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ...]) -> pd.DataFrame:
-    """The cells of `rows` in words and their numbers with intervals."""
+def _best_chances(found: wb.Front, target: float) -> dict[str, float]:
+    """Trial -> the chance that it gives the best y of its group's points that reach the target."""
+    tables = [found.ranked_at(target, group) for group in found.groups]
+    return {
+        trial: chance
+        for table in tables
+        for trial, chance in zip(table["trial_id"], table["best"], strict=True)
+    }
+
+
+def attained(found: wb.Front, target: float) -> list[str]:
+    """What each group gives at the target, in a sentence with its interval."""
+    spec, at = wb.METRICS[found.y.metric], wb.METRICS[found.x.metric]
+    told = []
+    for group in list(found.groups)[:MAX_SENTENCES]:
+        gives = found.at(target, group)
+        span = interval(gives.low, gives.high)
+        amount = f"{number(gives.value)} {spec.unit}" + (f" ({span})" if span else "")
+        named = "" if len(found.groups) == 1 else f"{group}: "
+        told.append(f"{named}{amount if gives.value is not None else gives.reason}")
+    return [f"At {number(target)} {at.unit}: {'; '.join(told)}."] if told else []
+
+
+def ranking_table(
+    rows: pd.DataFrame, points: pd.DataFrame, shown: tuple[str, ...], chance: str
+) -> pd.DataFrame:
+    """The cells of `rows` in words, their numbers with intervals, and the `chance` by its name."""
     axes = varying_axes(points)
     columns = {axis_words(name).capitalize(): _cells(rows, name) for name in axes}
     if rows["kind"].nunique() > 1:
         columns = {"Kind": rows["kind"].tolist()} | columns
     columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
+    columns[chance] = [percent(value) for value in rows["chance"]]
     for name in dict.fromkeys(shown):
         cells = zip(rows[f"{name}.low"], rows[f"{name}.high"], rows["repeats"], strict=True)
         columns[wb.METRICS[name].heading] = rows[name].tolist()

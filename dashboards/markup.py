@@ -57,6 +57,11 @@ def pill(state: str) -> str:
     return f'<span class="wb-pill {STATE_TONES.get(state, "calm")}">{escape(state)}</span>'
 
 
+def pill_of(words: str, like: str) -> str:
+    """A mark that says `words` in the colour of the state `like`."""
+    return f'<span class="wb-pill {STATE_TONES.get(like, "calm")}">{escape(words)}</span>'
+
+
 def headline(sentence: str, above: Iterable[str] = ()) -> str:
     """The page's first sentence with a line of ready HTML pieces above it."""
     pieces = "".join(f"<span>{piece}</span>" for piece in above)

@@ -86,7 +86,7 @@ def chosen_run() -> wb.RunSummary | None:
         asked = _holder(list(runs), address.parameter("trial")) or next(iter(runs))
     address.remember("run", asked)
     picked = address.choose(
-        "Run", list(runs), "run", default="", words=lambda n: _run_words(runs[n])
+        "Run", list(runs), "run", default="", words=lambda n: run_words(runs[n])
     )
     if picked != asked:
         address.remember("trial", None)  # it was of the run before
@@ -109,7 +109,7 @@ def _holder(run_ids: list[str], trial_id: str | None) -> str | None:
     return next((name for name in run_ids if reading.reader(name).holds(trial_id)), None)
 
 
-def _run_words(run: wb.RunSummary) -> str:
+def run_words(run: wb.RunSummary) -> str:
     """A run as people name it: its plan and when it began."""
     return f"{run.name}, {run.started_utc[:16].replace('T', ' ')}, {run.run_id[-4:]}"
 

@@ -38,6 +38,11 @@ class Reader:
         """One row a point, the mean of its repeats. Not to be changed: every page shares it."""
         return self._read()[1]
 
+    def points_at(self, prices: wb.Prices) -> pd.DataFrame:
+        """The same rows with costs by `prices`."""
+        with self._lock:
+            return self._run.points(prices=prices)
+
     def trials(self) -> pd.DataFrame:
         """One row a trial. Not to be changed: every page shares it."""
         return self._read()[2]

@@ -12,10 +12,12 @@ from workbench.figures import (
     MISSING,
     Look,
     axis_phrase,
+    conduct_table,
     configuration_table,
     interval,
     number,
     plural,
+    point_plan,
     repeats_words,
     requests_timeline,
     value_text,
@@ -56,6 +58,21 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
             icon=":material/open_in_full:",
             query_params={"run": reader.run.run_id, "trial": trial_id},
         )
+        st.page_link(
+            "views/compare.py",
+            label="Compare with…",
+            icon=":material/compare_arrows:",
+            query_params=_compare_query(reader.run.run_id, trial),
+        )
+        with st.popover("Reproduce", type="tertiary", icon=":material/replay:"):
+            st.caption("Save as plan.yaml, then `workbench run plan.yaml`.")
+            st.code(point_plan(reader.run.plan, trial), "yaml")
+
+
+def _compare_query(run_id: str, trial: wb.TrialRecord) -> dict[str, str]:
+    """The trial's point as side A; side B is left to choose."""
+    where = [f"{name}={value_text(value)}" for name, value in trial.point.axes.items()]
+    return {"a": run_id, "a_where": ",".join(text for text in where if text.count(",") == 0)}
 
 
 def _repeats_note(points: pd.DataFrame, trial_id: str) -> str:
@@ -103,6 +120,8 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
         parts.html(gates_table(trial))
         parts.html(markup.section("Configuration"))
         parts.html(_configuration(trial, reader.run.plan))
+        parts.html(markup.section("How it was measured"))
+        parts.html(_conduct(trial))
     _files(reader, trial)
 
 
@@ -183,6 +202,15 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
     if not rows:
         return markup.note("Nothing was measured.")
     return markup.table(("Metric", "Value and 95 % interval"), rows)
+
+
+def _conduct(trial: wb.TrialRecord) -> str:
+    """Attempts, warm-up, idle power and what the load generator does by itself."""
+    rows = [
+        (text(row.fact, "soft"), text(row.value, "free", row.told))
+        for row in conduct_table(trial).itertuples()
+    ]
+    return markup.table(("Fact", "Value"), rows)
 
 
 def _configuration(trial: wb.TrialRecord, plan: dict) -> str:

@@ -39,6 +39,11 @@ class Agenda(Protocol):
         """What the expansion had to say."""
         ...
 
+    @property
+    def engine_starts(self) -> int:
+        """How often an engine is started when nothing fails, at most."""
+        ...
+
     def ask(self) -> Asking:
         """A new conversation from the first trial on."""
         ...
@@ -66,17 +71,11 @@ class Grid:
             blocked = self._plan.order == "blocked"
             self._passes.append(_blocked(once, shuffler) if blocked else once)
 
-    @property
-    def known(self) -> list[PlannedTrial]:
-        """All of them; a stop rule may leave some out."""
         found = [trial for once in self._passes for _, trial in once]
-        return found if self._rule.stop is not None else found[: self._plan.max_trials]
-
-    @property
-    def at_most(self) -> int:
-        """The cap, or all."""
-        count = sum(map(len, self._passes))
-        return count if self._plan.max_trials is None else min(count, self._plan.max_trials)
+        cap = self._plan.max_trials
+        self.at_most = len(found) if cap is None else min(len(found), cap)
+        self.known = found if rule.stop is not None else found[:cap]  # a rule may leave some out
+        self.engine_starts = engine_starts(self.known)
 
     def ask(self) -> Asking:
         """Pass by pass."""

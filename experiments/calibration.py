@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import numpy as np
-
+from experiments.client_metrics import highest
+from experiments.clients import ClientPool
+from experiments.clock import Clock
 from experiments.errors import TargetError
 from experiments.load import Phase, PhaseOf, PhaseResult
 from experiments.measurement import e2e_s, succeeded
@@ -61,9 +61,14 @@ def _serve_null(pipe: Connection) -> None:
     asyncio.run(until_closed())
 
 
-def calibrating(phase_of: PhaseOf) -> PhaseOf:
-    """The same load for a calibration: long enough to see the client, however slow the server."""
-    return partial(_bounded, phase_of)
+def calibrate(pool: ClientPool, phase_of: PhaseOf, clock: Clock) -> Calibration:
+    """Run the load on a null server, for at most 10 s. TargetError if nothing came back."""
+    server = NullServer()
+    try:
+        result = pool.run(partial(_bounded, phase_of), clock.now_ns(), clock.now_ns, server.url)
+    finally:
+        server.close()
+    return calibration_of(result, len(pool.pids))
 
 
 def _bounded(phase_of: PhaseOf, share: Share) -> Phase:
@@ -73,7 +78,7 @@ def _bounded(phase_of: PhaseOf, share: Share) -> Phase:
 
 
 def calibration_of(result: PhaseResult, processes: int) -> Calibration:
-    """What a phase on the null server says of the client. TargetError if nothing came back."""
+    """What a phase on the null server says of the clients."""
     ended = [request for request in result.requests if succeeded(request)]
     if not ended:
         first = next((r.error for r in result.requests if r.error), "nothing was sent")
@@ -87,14 +92,9 @@ def calibration_of(result: PhaseResult, processes: int) -> Calibration:
     return Calibration(
         requests=len(ended),
         achieved_request_s=sent / (stop_s - start_s),
-        overhead_p50_s=_quantile(times, 0.5),
-        overhead_p99_s=_quantile(times, 0.99),
-        lag_p99_s=_quantile(lags, 0.99) if scheduled else None,
+        overhead_p50_s=highest(times, 0.5),
+        overhead_p99_s=highest(times, 0.99),
+        lag_p99_s=highest(lags, 0.99) if scheduled else None,
         client_cpu_percent=sum(cpu) / len(cpu) if cpu else None,
         processes=processes,
     )
-
-
-def _quantile(values: Sequence[float], quantile: float) -> float:
-    """The value of a sample, so that a few requests do not get a value between them."""
-    return float(np.quantile(values, quantile, method="higher"))

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import multiprocessing
+import os
 import signal
+import threading
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from multiprocessing.connection import wait
+from typing import TYPE_CHECKING, TypeVar
 
 from experiments.arrival import Share
 from experiments.client_cpu import CpuWatch
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from ctypes import c_long
     from multiprocessing.connection import Connection
 
+T = TypeVar("T")
 READY = "ready"
 
 ConnectTo = Callable[[str | None], Target]
@@ -50,14 +55,13 @@ class ClientReport:
     cpu_percent: tuple[float, ...]  # of each interval since the phase began
 
 
-def shared_phase(phase_of: PhaseOf, share: Share, start_s: float) -> Phase:
+def shared_phase(phase_of: PhaseOf, share: Share) -> Phase:
     """The share of a phase: its feed, and its part of every count."""
     phase = phase_of(share)
     return replace(
         phase,
         max_requests=share.slots(phase.max_requests),
         min_completed=share.slots(phase.min_completed),
-        start_s=start_s,
     )
 
 
@@ -65,44 +69,67 @@ def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
     """Run orders until the pipe is closed. `taken` counts the requests of the phase so far.
 
     An order is answered with `READY`, then comes the instant at which its phase begins on the
-    trial's clock, then goes a `ClientReport` or the error that there was.
+    trial's clock, then goes a `ClientReport`. In place of either answer goes the error that
+    there was.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
-    targets: dict[str | None, Target] = {}
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    client = _Client(connect, taken)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
-            order: Order = pipe.recv()
-            if order.url not in targets:
-                targets[order.url] = connect(order.url)
-            pipe.send(READY)
-            pipe.send(_reported(order, pipe.recv(), targets[order.url], taken))
+            answer = _tried(client.prepare, pipe.recv())
+            pipe.send(answer)
+            if answer == READY:
+                pipe.send(_tried(client.run, pipe.recv()))
 
 
-def _reported(
-    order: Order, start_s: float, target: Target, taken: c_long
-) -> ClientReport | WorkbenchError:
+def _end_with_parent() -> None:
+    """A parent that was killed closes no pipe that a busy client would notice."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _tried(step: Callable[[T], object], argument: T) -> object:
     try:
-        return _run(order, start_s, target, taken)
+        return step(argument)
     except WorkbenchError as error:
         return error
     except Exception:  # noqa: BLE001 the parent raises it, with what is known of its place
         return TargetError(f"a client process failed: {traceback.format_exc()}")
 
 
-def _run(order: Order, start_s: float, target: Target, taken: c_long) -> ClientReport:
-    clock = SystemClock()
-    generator = LoadGenerator(target, clock, order.origin_ns)
-    phase = shared_phase(order.phase_of, order.share, start_s)
-    phase = replace(phase, feed=_CountedFeed(phase.feed, taken))
-    gc.collect()
-    gc.freeze()  # what is here stays: a sweep over it would hold up the sending
-    watch = CpuWatch(start_s, generator.now_s)
-    try:
-        result = generator.run(phase)
-    finally:
-        percent = watch.stop()
-    marked = tuple(replace(r, worker=order.share.index) for r in result.requests)
-    return ClientReport(result=replace(result, requests=marked), cpu_percent=percent)
+class _Client:
+    """What a client process keeps from one order to the next: its connections."""
+
+    def __init__(self, connect: ConnectTo, taken: c_long) -> None:
+        self._connect = connect
+        self._taken = taken
+        self._targets: dict[str | None, Target] = {}
+
+    def prepare(self, order: Order) -> str:
+        """Everything that takes time, before the phase begins."""
+        if order.url not in self._targets:
+            self._targets[order.url] = self._connect(order.url)
+        phase = shared_phase(order.phase_of, order.share)
+        self._order = order
+        self._phase = replace(phase, feed=_CountedFeed(phase.feed, self._taken))
+        gc.collect()
+        gc.freeze()  # what is here stays: a sweep over it would hold up the sending
+        return READY
+
+    def run(self, start_s: float) -> ClientReport:
+        """The phase that was prepared."""
+        order = self._order
+        generator = LoadGenerator(self._targets[order.url], SystemClock(), order.origin_ns)
+        watch = CpuWatch(start_s, generator.now_s)
+        try:
+            result = generator.run(replace(self._phase, start_s=start_s))
+        finally:
+            percent = watch.stop()
+        marked = tuple(replace(r, worker=order.share.index) for r in result.requests)
+        return ClientReport(result=replace(result, requests=marked), cpu_percent=percent)
 
 
 class _CountedFeed:

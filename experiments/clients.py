@@ -39,6 +39,7 @@ START_S = 120.0  # for a process to start, import and connect
 LEAD_S = 0.05  # until the common beginning of a phase
 GRACE_S = 60.0  # after the end of a phase, until a client that does not report is killed
 END_S = 5.0
+HEED_S = 0.25
 
 
 class ClientPool:
@@ -46,6 +47,8 @@ class ClientPool:
 
     def __init__(self, connect: ConnectTo, processes: int) -> None:
         self._clients = [_Client(connect, Share(index=i, of=processes)) for i in range(processes)]
+        self.heed: Callable[[], None] = _nothing
+        """Called several times a second while a phase runs; what it raises ends the phase."""
 
     def run(
         self, phase_of: PhaseOf, origin_ns: int, now_ns: Callable[[], int], url: str | None = None
@@ -62,11 +65,15 @@ class ClientPool:
 
         for client in self._clients:
             client.order(Order(phase_of=phase_of, share=client.share, origin_ns=origin_ns, url=url))
-        self._await(START_S)
-        start_s = now_s() + LEAD_S
-        for client in self._clients:
-            client.start(start_s)
-        self._await(_most_s(phase_of(WHOLE)))
+        try:
+            self._await(START_S)
+            start_s = now_s() + LEAD_S
+            for client in self._clients:
+                client.start(start_s)
+            self._await(_most_s(phase_of(WHOLE)))
+        except BaseException:
+            self.close()  # nobody waits for this phase any more
+            raise
         return self._merged(phase_of, (start_s, now_s()))
 
     @property
@@ -75,7 +82,9 @@ class ClientPool:
         return tuple(client.pid for client in self._clients)
 
     def close(self) -> None:
-        """End every client, and wait for it."""
+        """End every client, one that is busy at once; the next run starts new ones."""
+        for client in self._clients:
+            client.let_go()
         for client in self._clients:
             client.close()
 
@@ -88,7 +97,8 @@ class ClientPool:
                 for client in waiting:
                     client.kill()
                 left_s = END_S
-            wait([client.pipe for client in waiting], left_s)
+            wait([client.pipe for client in waiting], min(HEED_S, left_s or HEED_S))
+            self.heed()
 
     def _merged(self, phase_of: PhaseOf, span_s: tuple[float, float]) -> PhaseResult:
         reports = [client.report for client in self._clients]
@@ -167,7 +177,7 @@ class _Client:
         assert self._process is not None, "only a process can die"
         self._process.join(END_S)
         said = f"client process {self.share.index} died (exit code {self._process.exitcode})"
-        phase = shared_phase(phase_of, self.share, span_s[0])
+        phase = shared_phase(phase_of, self.share)
         found: list[RequestRecord] = []
         for _ in range(max(1, self._taken.value)):
             due_s = phase.feed.due_s(0)
@@ -182,16 +192,29 @@ class _Client:
         if self._process is not None:
             self._process.kill()
 
-    def close(self) -> None:
-        """End it by closing its pipe; kill it if it does not."""
+    def let_go(self) -> None:
+        """Close its pipe, which ends it when it is idle; what is busy is killed."""
         if self._process is None:
             return
+        if not self._heard:
+            self._process.kill()
         self.pipe.close()
+        self._heard = True
+
+    def close(self) -> None:
+        """Let it go, and wait for its end."""
+        self.let_go()
+        if self._process is None:
+            return
         self._process.join(END_S)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
         self._process = None
+
+
+def _nothing() -> None:
+    """Nobody watches."""
 
 
 def _most_s(phase: Phase) -> float | None:

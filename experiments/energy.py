@@ -8,6 +8,7 @@ step: the bounds of the number.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -65,21 +66,28 @@ def counted_j(m: Measurement) -> MetricValue:
 
 
 def integrated_j(m: Measurement) -> MetricValue:
-    """Trapezoids under the power of all devices, both sides of the window interpolated."""
+    """Trapezoids under the power of all devices, both sides of the window interpolated.
+
+    `low` and `high` are two standard errors away, from how much neighbouring readings differ: a
+    power that jumps between readings is not known better.
+    """
     devices = _readings(m, lambda sample: sample.device_power_w)
     refusal = _refused(m, devices, "this host tells no power")
     if refusal:
         return missing(refusal)
-    total = 0.0
+    total = variance = 0.0
     for pairs in devices.values():
         for window in m.windows:
             line = _line(pairs, window)
             if line is None:
                 return missing(_uncovered(pairs, window))
-            if any(b - a > MAX_GAP_S for (a, _), (b, _) in itertools.pairwise(line)):
+            steps = [(b - a, v, w) for (a, v), (b, w) in itertools.pairwise(line)]
+            if any(seconds > MAX_GAP_S for seconds, _, _ in steps):
                 return missing(f"a device was not read for more than {MAX_GAP_S:g} s")
-            total += sum((b - a) * (v + w) / 2 for (a, v), (b, w) in itertools.pairwise(line))
-    return MetricValue(value=total, n=sum(map(len, devices.values())))
+            total += sum(seconds * (v + w) / 2 for seconds, v, w in steps)
+            variance += sum((seconds * (w - v)) ** 2 / 2 for seconds, v, w in steps)
+    count, error = sum(map(len, devices.values())), 2 * math.sqrt(variance)
+    return MetricValue(value=total, n=count, low=max(0.0, total - error), high=total + error)
 
 
 def _readings(m: Measurement, value: Callable[[TelemetrySample], float | None]) -> Devices:
@@ -169,14 +177,16 @@ def _net(joules: MetricValue, m: Measurement) -> MetricValue:
 
 
 def _agreement(by_integral: MetricValue, by_counter: MetricValue) -> MetricValue:
-    """Integral / counter, with the bounds that the counter's step allows."""
+    """Integral / counter, with the bounds that those of the two allow."""
     for found in (by_counter, by_integral):
         if found.value is None:
             return found
-    assert by_integral.value is not None
-    assert by_counter.value is not None
-    found = ratio(by_integral.value, by_counter.value, by_counter.n, "the counters did not move")
-    if found.value is None or not by_counter.low or not by_counter.high:
+    over, under = by_integral, by_counter
+    assert over.value is not None
+    assert under.value is not None
+    found = ratio(over.value, under.value, under.n, "the counters did not move")
+    if found.value is None or over.low is None or over.high is None:
         return found
-    integral = by_integral.value
-    return replace(found, low=integral / by_counter.high, high=integral / by_counter.low)
+    if not under.low or under.high is None:
+        return found
+    return replace(found, low=over.low / under.high, high=over.high / under.low)

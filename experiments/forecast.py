@@ -6,7 +6,7 @@ import statistics
 from collections import defaultdict, deque
 from dataclasses import dataclass
 
-from experiments.agenda import Agenda, engine_starts
+from experiments.agenda import Agenda
 from experiments.plan import Plan
 from experiments.space import PlannedTrial
 
@@ -57,15 +57,7 @@ class Forecast:
     def total_s(self, agenda: Agenda, done: int = 0) -> float:
         """Of everything that an agenda may still ask for when `done` of it are over."""
         left = max(0, agenda.at_most - done)
-        return left * self.trial_s() + starts(agenda) * left / agenda.at_most * self.start_s()
-
-
-def starts(agenda: Agenda) -> int:
-    """Engine starts, at most: of a search every trial may be another configuration."""
-    known = agenda.known
-    if len(known) < agenda.at_most:
-        return agenda.at_most
-    return engine_starts(known)
+        return left * self.trial_s() + agenda.engine_starts * left / agenda.at_most * self.start_s()
 
 
 def _cell(trial: PlannedTrial) -> str:

@@ -12,6 +12,7 @@ from experiments.gate_parts import Evidence
 from experiments.gates_client import client_cpu, client_lag, client_processes
 from experiments.gates_energy import energy_agreement
 from experiments.gates_host import clocks, environment, foreign_processes, throttling
+from experiments.gates_load import rounds
 from experiments.gates_requests import (
     accounting,
     achieved_rate,
@@ -35,6 +36,7 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     accounting,
     error_rate,
     enough_requests,
+    rounds,
     output_length,
     prompt_length,
     unique_prompts,

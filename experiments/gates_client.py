@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-import numpy as np
-
+from experiments.client_metrics import client_cpu_percent, client_lags_s, highest, over_http
 from experiments.gate_parts import Evidence, not_judged, verdict
 from experiments.records import Gate
 
@@ -20,7 +19,7 @@ def client_processes(evidence: Evidence) -> Gate | None:
     """Every client process lived to the end of the trial."""
     records = (*evidence.warm_up, *evidence.measurement.requests)
     died = Counter(r.worker for r in records if r.error_kind == CLIENT_DIED)
-    if not died and not _over_http(evidence):
+    if not died and not over_http(evidence.measurement):
         return None
     said = ", ".join(f"client {worker} with {n} requests" for worker, n in sorted(died.items()))
     return verdict(
@@ -33,21 +32,17 @@ def client_processes(evidence: Evidence) -> Gate | None:
 
 
 def client_lag(evidence: Evidence) -> Gate | None:
-    """How late requests were sent against their schedule: the 99th of 100.
+    """How late requests were sent against the instant at which they could leave the client.
 
-    Where the load holds requests back until one ends, they are due when they leave the queue.
+    That is their schedule; where the load holds them back, the slot that fell free.
     """
     limit = evidence.limits.client_lag_s
-    if limit is None or not _over_http(evidence):
+    if limit is None or not over_http(evidence.measurement):
         return None
-    held = evidence.batch_size is not None or evidence.workload.get("max_concurrency") is not None
-    due = (
-        (r.dispatched_s if held else r.intended_s, r.sent_s) for r in evidence.measurement.issued
-    )
-    lags = [sent_s - due_s for due_s, sent_s in due if due_s is not None and sent_s is not None]
+    lags = client_lags_s(evidence.measurement)
     if not lags:
         return not_judged("client_lag", None, limit, "nothing was sent")
-    value = float(np.quantile(lags, 0.99, method="higher"))
+    value = highest(lags, 0.99)
     return verdict(
         "client_lag",
         passed=value <= limit,
@@ -61,14 +56,9 @@ def client_lag(evidence: Evidence) -> Gate | None:
 def client_cpu(evidence: Evidence) -> Gate | None:
     """Mean share of a core that the busiest client process took in the window."""
     limit = evidence.limits.client_cpu_percent
-    if limit is None or not _over_http(evidence):
+    if limit is None or not over_http(evidence.measurement):
         return None
-    inside = evidence.measurement.inside
-    told = [
-        s.client_cpu_percent
-        for s in evidence.measurement.telemetry
-        if s.client_cpu_percent is not None and inside(s.time_s)
-    ]
+    told = client_cpu_percent(evidence.measurement)
     if not told:
         return not_judged("client_cpu", None, limit, "the clients were not sampled in the window")
     value = sum(told) / len(told)
@@ -80,8 +70,3 @@ def client_cpu(evidence: Evidence) -> Gate | None:
         message=f"the busiest client took {value:.0f} % of a core (limit {limit:g} %)"
         + ("" if value <= limit else "; use more clients"),
     )
-
-
-def _over_http(evidence: Evidence) -> bool:
-    """Only what goes over a connection has an instant at which that is closed."""
-    return any(r.closed_s is not None for r in evidence.measurement.issued)

@@ -11,8 +11,8 @@ from experiments.records import Gate, MetricValue
 def energy_agreement(metrics: Mapping[str, MetricValue], limits: GateLimits) -> Gate | None:
     """Joules by the counters against joules by the integral of power; None: switched off.
 
-    Not judged where either is missing, as on a host without a counter, nor where the counters'
-    step makes the edges of the window too coarse to say.
+    Not judged where either is missing, as on a host without a counter, nor where the step of the
+    counters and the jumps of the power leave too much open in so short a window.
     """
     limit, found = limits.energy_agreement, metrics.get("energy_agreement")
     if limit is None:

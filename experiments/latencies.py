@@ -15,7 +15,6 @@ from experiments.measurement import (
     e2e_s,
     succeeded,
     tpot_s,
-    ttfo_s,
     weighted_samples,
 )
 from experiments.metric_specs import FAMILIES, QUANTILES
@@ -33,13 +32,13 @@ def latencies(m: Measurement) -> dict[str, MetricValue]:
     independent = _independent(m.succeeded)
     for prefix in FAMILIES:
         found, counts = weighted_samples(prefix, m.succeeded)
-        empty = why_no_tpot(m.succeeded) if prefix in BETWEEN_TOKENS else NO_SUCCESS
+        empty = _why_empty(prefix, m.succeeded)
         values[f"{prefix}_mean"] = _mean(found, counts, empty)
         for name, quantile in QUANTILES.items():
             values[f"{prefix}_{name}"] = quantile_of(
                 found, counts, quantile, empty=empty, independent=independent
             )
-    return {**values, "ttfo_s_mean": _ttfo(m.succeeded), **_adjusted(m)}
+    return {**values, **_adjusted(m)}
 
 
 def interactivity(ok: Sequence[RequestRecord]) -> dict[str, MetricValue]:
@@ -73,6 +72,12 @@ def why_no_tpot(ok: Sequence[RequestRecord]) -> str:
     return "no time passed between the chunks of any request"
 
 
+def _why_empty(prefix: str, ok: Sequence[RequestRecord]) -> str:
+    if prefix in BETWEEN_TOKENS:
+        return why_no_tpot(ok)
+    return "every token was reasoning" if ok and prefix == "ttfo_s" else NO_SUCCESS
+
+
 def _independent(requests: Sequence[RequestRecord]) -> int:
     return int(clusters(requests).max(initial=-1)) + 1
 
@@ -87,13 +92,6 @@ def _inverse(value: MetricValue) -> MetricValue:
     known = value.value is not None
     low, high = (None if bound is None else 1 / bound for bound in (value.high, value.low))
     return replace(value, value=1 / value.value if known else None, low=low, high=high)  # type: ignore[operator]
-
-
-def _ttfo(ok: Sequence[RequestRecord]) -> MetricValue:
-    times = [t for r in ok if (t := ttfo_s(r)) is not None]
-    if not times:
-        return missing("every token was reasoning" if ok else NO_SUCCESS)
-    return MetricValue(value=sum(times) / len(times), n=len(times))
 
 
 def _adjusted(m: Measurement) -> dict[str, MetricValue]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +12,7 @@ import numpy as np
 from experiments.measurement import Measurement, Window
 from experiments.metric_values import NO_SUCCESS, missing, ratio
 from experiments.records import MetricValue, RequestRecord
+from experiments.resampling import t_quantile
 
 WHOLE_REQUEST = (
     "total_tok_s",
@@ -18,6 +22,8 @@ WHOLE_REQUEST = (
     "littles_law",
 )
 """Metrics of whole requests: a window in which a full batch decodes holds no sending."""
+NEEDED_ROUNDS = 3
+"""Rounds from which an interval over rounds is given."""
 _NO_ROUNDS = "this load has no rounds"
 _NO_WINDOW = "no round has a window"
 
@@ -87,29 +93,38 @@ def _rounds(m: Measurement) -> dict[str, MetricValue]:
 
 
 def _prefill(m: Measurement) -> MetricValue:
-    """Of the rounds that have a window: in it lies every sending of theirs, and no other."""
-    inside = [r for r in m.succeeded if m.windows_s and m.inside(r.sent_s)]
-    tokens = sum(r.prompt_tokens for r in inside)
-    return ratio(tokens, m.window_length_s, len(m.windows_s), _NO_WINDOW)
+    """In the window of a round lies every sending of it, and no other."""
+    sent = [(r.sent_s, r.prompt_tokens) for r in m.succeeded if r.sent_s is not None]
+    tokens = [sum(n for at, n in sent if start <= at < end) for start, end in m.windows_s]
+    return over_rounds(tokens, [end - start for start, end in m.windows_s], len(m.windows_s))
 
 
 def _decode_step(m: Measurement) -> MetricValue:
-    steps = [gap for r in m.succeeded for gap in _steps(r, m.windows_s)]
-    if not steps:
-        return missing(_NO_WINDOW)
-    return MetricValue(value=float(np.mean(steps)), n=len(steps))
+    steps = [[gap for r in m.succeeded for gap in _steps(r, window)] for window in m.windows_s]
+    return over_rounds([sum(s) for s in steps], [len(s) for s in steps], sum(map(len, steps)))
 
 
-def _steps(request: RequestRecord, windows: tuple[Window, ...]) -> list[float]:
-    """Gaps between chunks of a request that lie in one window as a whole."""
-    times = [chunk.time_s for chunk in request.chunks]
-    return [
-        later - earlier
-        for start, end in windows
-        if start <= times[-1] and end >= times[0]
-        for earlier, later in pairwise(times)
-        if start <= earlier and later <= end
-    ]
+def _steps(request: RequestRecord, window: Window) -> list[float]:
+    """Gaps between chunks of a request that lie in the window as a whole."""
+    start, end = window
+    times = [chunk.time_s for chunk in request.chunks if start <= chunk.time_s <= end]
+    return [later - earlier for earlier, later in pairwise(times)]
+
+
+def over_rounds(over: Sequence[float], under: Sequence[float], n: int) -> MetricValue:
+    """The ratio of two sums over rounds, with a 95 % interval from how rounds differ.
+
+    Rounds are independent, their requests are not: Student's interval of a ratio estimator,
+    from three rounds on. It does not cover what differs from run to run.
+    """
+    value = ratio(float(sum(over)), float(sum(under)), n, _NO_WINDOW)
+    if value.value is None or len(over) < NEEDED_ROUNDS:
+        return value
+    apart = np.array(over) - value.value * np.array(under)  # [rounds], of mean 0
+    count = len(apart)
+    error = math.sqrt(count / (count - 1) * float(apart @ apart)) / sum(under)
+    half = t_quantile(0.975, count - 1) * error
+    return replace(value, low=value.value - half, high=value.value + half)
 
 
 def _sessions(m: Measurement) -> dict[str, MetricValue]:

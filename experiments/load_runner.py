@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol, runtime_checkable
 
 from experiments.arrival import WHOLE
-from experiments.calibration import NullServer, calibrating, calibration_of
+from experiments.calibration import calibrate
 from experiments.clients import ClientPool
 from experiments.clock import Clock
 from experiments.load import LoadGenerator, PhaseOf, PhaseResult
@@ -78,12 +78,5 @@ class _Clients:
 
     def calibrate(self, phase_of: PhaseOf, shape: str) -> Calibration | None:
         if shape not in self._known:
-            server = NullServer()
-            try:
-                result = self._pool.run(
-                    calibrating(phase_of), self._origin_ns, self._clock.now_ns, server.url
-                )
-            finally:
-                server.close()
-            self._known[shape] = calibration_of(result, len(self._pool.pids))
+            self._known[shape] = calibrate(self._pool, phase_of, self._clock)
         return self._known[shape]

@@ -11,7 +11,9 @@ from pydantic import Field, model_validator
 
 from experiments.border import Border
 
-Slots = Annotated[int, Field(ge=1, le=100_000)]
+MOST_SLOTS = 100_000
+Slots = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
+Rate = Annotated[float, Field(gt=0, le=1e6)]  # requests a second
 
 
 class _OpenLoad(Border):
@@ -45,7 +47,7 @@ class RateLoad(_OpenLoad):
     """`rate` requests a second: evenly apart, or as a Poisson process draws them."""
 
     kind: Literal["poisson", "constant"]
-    rate: float = Field(gt=0)
+    rate: Rate
 
 
 class GammaLoad(_OpenLoad):
@@ -55,17 +57,17 @@ class GammaLoad(_OpenLoad):
     """
 
     kind: Literal["gamma"]
-    rate: float = Field(gt=0)
-    shape: float = Field(default=1.0, gt=0)
+    rate: Rate
+    shape: float = Field(default=1.0, ge=1e-3, le=1e6)
 
 
 class RampLoad(_OpenLoad):
     """A Poisson process whose rate grows evenly from `rate_from` to `rate` over `ramp_s`."""
 
     kind: Literal["ramp"]
-    rate: float = Field(gt=0)
-    rate_from: float = Field(default=0.0, ge=0)
-    ramp_s: float = Field(gt=0)
+    rate: Rate
+    rate_from: float = Field(default=0.0, ge=0, le=1e6)
+    ramp_s: float = Field(gt=0, le=1e6)
 
 
 class TraceLoad(_OpenLoad):
@@ -90,7 +92,7 @@ class SessionsLoad(Border):
 
     kind: Literal["sessions"]
     concurrency: Slots | None = None
-    rate: float | None = Field(default=None, gt=0)
+    rate: Rate | None = None
     turns: int | None = Field(default=None, ge=1, le=10_000)
     think_s: float | None = Field(default=None, ge=0)
     think: Literal["constant", "exponential"] = "constant"
@@ -162,6 +164,8 @@ class PrefillStepLoad(Border):
             raise ValueError(
                 f"token_budget {self.token_budget} holds no prompt of {self.prompt_tokens} tokens"
             )
+        if self.slots > MOST_SLOTS:
+            raise ValueError(f"token_budget asks for {self.slots} prompts, more than {MOST_SLOTS}")
         return self
 
     @property

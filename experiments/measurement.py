@@ -160,7 +160,7 @@ def decode_s(request: RequestRecord) -> float:
 def tpot_s(request: RequestRecord) -> float | None:
     """None where the first chunk holds everything, or where no time passed after it."""
     tokens, seconds = decode_tokens(request), decode_s(request)
-    return seconds / tokens if tokens > 0 and seconds > 0 else None
+    return seconds / tokens if tokens > 0 and seconds / tokens > 0 else None
 
 
 def tpot_compat_s(request: RequestRecord) -> float | None:

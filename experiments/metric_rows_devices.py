@@ -57,7 +57,7 @@ DEVICES: tuple[Row, ...] = (
         "min",
         "ratio of window",
         "trapezoids under the devices' power over the window, readings at most 1 s apart / output "
-        "tokens in it",
+        "tokens in it; the interval is two standard errors, by how neighbouring readings differ",
     ),
     (
         "energy_agreement",
@@ -65,7 +65,8 @@ DEVICES: tuple[Row, ...] = (
         "",
         "none",
         "ratio of window",
-        "energy by the integral of power / energy by the counters: 1 where they agree",
+        "energy by the integral of power / energy by the counters: 1 where they agree; the "
+        "interval is what the bounds of both allow",
     ),
     (
         "device_power_w",

@@ -4,17 +4,6 @@ from __future__ import annotations
 
 from experiments.metric_rows import Rows
 
-TTFO: Rows = (
-    (
-        "ttfo_s_mean",
-        "TTFO mean",
-        "s",
-        "min",
-        "mean of requests",
-        "first chunk whose tokens are not reasoning - sent; requests that only reasoned have none",
-    ),
-)
-
 ACCOUNTS: Rows = (
     (
         "issued_requests",

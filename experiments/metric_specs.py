@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
+from experiments.metric_rows_client import CLIENT
 from experiments.metric_rows_devices import DEVICES
 from experiments.metric_rows_load import LOAD_FORMS
-from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT, TTFO
+from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT
 
 
 class Direction(StrEnum):
@@ -49,6 +50,11 @@ FAMILIES = {
         "TTFT from schedule",
         "requests",
         "first chunk that bears a token - the instant the schedule wanted the request sent",
+    ),
+    "ttfo_s": (
+        "TTFO",
+        "requests",
+        "first chunk whose tokens are not reasoning - sent; a request that only reasoned has none",
     ),
     "tpot_s": (
         "TPOT",
@@ -127,7 +133,6 @@ METRICS: dict[str, MetricSpec] = {
     for spec in (
         *map(_spec, RATES),
         *(spec for prefix in FAMILIES for spec in _latency(prefix)),
-        *map(_spec, TTFO),
         _adjusted("p90"),
         _adjusted("p99"),
         *map(_spec, SPECULATION),
@@ -137,6 +142,7 @@ METRICS: dict[str, MetricSpec] = {
         *map(_spec, AGREEMENT),
         *map(_spec, DEVICES),
         *map(_spec, LOAD_FORMS),
+        *map(_spec, CLIENT),
     )
 }
 """Every metric by name, in the order in which tables show them."""

@@ -5,6 +5,7 @@ Definitions: `METRICS`. Every latency is over successful requests that are not w
 
 from __future__ import annotations
 
+from experiments.client_metrics import client_metrics
 from experiments.device_metrics import device_metrics
 from experiments.gate_limits import Slo
 from experiments.goodput import goodput
@@ -47,6 +48,7 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
         **_engine(measurement),
         **device_metrics(measurement),
         **load_metrics(measurement),
+        **client_metrics(measurement),
     }
     return {name: finite(values[name]) for name in METRICS}
 

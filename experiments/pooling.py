@@ -38,11 +38,16 @@ class _Rule:
     inverse: bool = False  # a speed from a time per token
 
 
+_LAGS = ("client_lag_s_p50", "client_lag_s_p99")
 _ADJUSTED = {"e2e_s_p90_adj": "p90", "e2e_s_p99_adj": "p99"}
 
 
 def _with_failures(columns: RequestColumns) -> Array:
     return np.append(columns.samples("e2e_s"), np.full(columns.unsuccessful, np.inf))
+
+
+def _client_lags(columns: RequestColumns) -> Array:
+    return np.empty(0) if columns.client_lag_s is None else columns.client_lag_s
 
 
 def _user_speeds(columns: RequestColumns) -> Array:
@@ -63,6 +68,7 @@ def _rules() -> dict[tuple[str, ...], _Rule]:
         samples=partial(RequestColumns.samples, family="tpot_s"),
         inverse=True,
     )
+    found[_LAGS] = _Rule(quantiles=(QUANTILES["p50"], QUANTILES["p99"]), samples=_client_lags)
     found[tuple(_ADJUSTED)] = _Rule(
         quantiles=tuple(QUANTILES[name] for name in _ADJUSTED.values()),
         samples=_with_failures,

@@ -25,7 +25,11 @@ class RequestColumns:
     chunk_count: Counts  # [requests]
     chunk_time_s: Array  # [chunks], request after request, as the next one
     chunk_tokens: Counts
+    spoken_s: Array | None = None
+    """[requests] the first chunk that is not reasoning, NaN for none; None: no chunk is."""
     unsuccessful: int  # issued requests that failed or were cancelled
+    client_lag_s: Array | None = None
+    """[issued] from the instant at which a request could leave the client; None: no client."""
 
     @property
     def first_s(self) -> Array:
@@ -57,6 +61,9 @@ class RequestColumns:
             after_first = self.tokens - self.chunk_tokens[self._starts]
             timed = (after_first > 0) & (decode_s > 0)
             return decode_s[timed] / after_first[timed]
+        if family == "ttfo_s":
+            spoken_s = self.first_s if self.spoken_s is None else self.spoken_s
+            return (spoken_s - self.sent_s)[~np.isnan(spoken_s)]
         if family == "tpot_compat_s":
             after_one = self.tokens - 1
             return decode_s[after_one > 0] / after_one[after_one > 0]

@@ -24,6 +24,7 @@ Array = NDArray[np.float64]
 COVERAGE = 0.95
 POWER = 0.9
 MOST_REPEATS = 1000  # beyond it no number of needed repeats is named
+LOG_REACH = 100.0
 _NORMAL_FROM = 400  # degrees of freedom from which Student's t is the normal distribution
 
 
@@ -80,7 +81,7 @@ def over_repeats(values: Array, estimates: Array) -> tuple[Array, Array]:
     logarithmic = _positive(values, estimates)
     student = t_quantile((1 + COVERAGE) / 2, repeats - 1)
     half = student * _scaled(values, logarithmic).std(axis=0, ddof=1) / math.sqrt(repeats)
-    factor = np.exp(np.where(logarithmic, half, 0.0))
+    factor = bounded_exp(np.where(logarithmic, half, 0.0))
     low = np.where(logarithmic, estimates / factor, estimates - half)
     return low, np.where(logarithmic, estimates * factor, estimates + half)
 
@@ -99,8 +100,13 @@ def draws_over_repeats(values: Array, estimates: Array, *, draws: int, seed: int
     logarithmic = _positive(values, estimates)
     scaled = _scaled(values, logarithmic)
     moved = weights @ (scaled - scaled.mean(axis=0))  # [draws, metrics]
-    factor = np.exp(np.where(logarithmic, moved, 0.0))
+    factor = bounded_exp(np.where(logarithmic, moved, 0.0))
     return np.where(logarithmic, estimates * factor, estimates + moved)
+
+
+def bounded_exp(logs: Array) -> Array:
+    """exp, held finite: a draw from two repeats may lie anywhere."""
+    return np.exp(np.clip(logs, -LOG_REACH, LOG_REACH))
 
 
 def _positive(values: Array, estimates: Array) -> NDArray[np.bool_]:

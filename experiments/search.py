@@ -57,6 +57,11 @@ class Search:
         cap = self._space.plan.max_trials
         return self._spec.trials if cap is None else min(cap, self._spec.trials)
 
+    @property
+    def engine_starts(self) -> int:
+        """Every trial may be another configuration."""
+        return self.at_most
+
     def ask(self) -> Asking:
         """As long as the sampler has something new to try."""
         sampler = self._sampler()

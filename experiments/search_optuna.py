@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import warnings
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from experiments.errors import MissingPackageError
@@ -89,7 +90,7 @@ def _told_excess(trial: optuna.trial.FrozenTrial) -> list[float]:
     return trial.user_attrs[_EXCESS]
 
 
-def _package() -> optuna:  # type: ignore[valid-type]
+def _package() -> ModuleType:
     try:
         found = importlib.import_module("optuna")
     except ImportError as error:

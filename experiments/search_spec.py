@@ -92,9 +92,12 @@ class Span(Border):
     @property
     def ends(self) -> tuple[AxisValue, AxisValue]:
         """The first and the last value."""
-        if self.choices is not None:
-            return self.choices[0], self.choices[-1]
-        return self.low, self.high
+        return self.between[0], self.between[-1]
+
+    @property
+    def between(self) -> list[AxisValue]:
+        """The choices, or the two ends."""
+        return [self.low, self.high] if self.choices is None else self.choices
 
 
 def _span(value: object) -> object:

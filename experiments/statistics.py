@@ -19,7 +19,9 @@ COVERAGE = 0.95
 MAX_DRAWN = 5_000_000
 NEEDED_CLUSTERS = 6
 """Independent groups of requests from which an interval is given."""
-_PER_REQUEST = ("ttft_s", "ttft_sched_s", "tpot_s", "tpot_compat_s", "e2e_s", "e2e_sched_s")
+_PER_REQUEST = (
+    "ttft_s", "ttft_sched_s", "ttfo_s", "tpot_s", "tpot_compat_s", "e2e_s", "e2e_sched_s",
+)  # fmt: skip
 _POOLED = ("itl_s", "icl_s")
 
 

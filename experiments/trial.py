@@ -53,8 +53,8 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     started_utc = clock.utc().isoformat(timespec="microseconds")
     origin_ns = clock.now_ns()
     runner = load_runner(target, clock, origin_ns)
-    phase_of = partial(_measured, planned, plan)
-    calibration = runner.calibrate(phase_of, _shape(planned))
+    phase_of = partial(measured_phase, planned, plan)
+    calibration = runner.calibrate(phase_of, load_shape(planned))
     target.reset()
     idle_power_w = bench.observer.idle_power_w(clock, planned.facts, plan.protocol.idle_s)
     warmed = warm_up(runner, partial(_warm_up, planned, plan), plan.protocol)
@@ -80,7 +80,7 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     return _record(planned, bench, measurement, warmed, started_utc, runner.now_s())
 
 
-def _shape(planned: PlannedTrial) -> str:
+def load_shape(planned: PlannedTrial) -> str:
     """Trials that ask a client for the same work."""
     return digest(planned.load.model_dump(), planned.workload.content_hash)
 
@@ -151,7 +151,8 @@ def _warm_up_item(workload: Workload, salt: str, first: int, index: int) -> Work
     return workload.warm_up_item(first + index, salt)
 
 
-def _measured(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
+def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
+    """What is measured of a trial, or one client's share of it."""
     protocol, slots = plan.protocol, planned.batch_size or 1
     return Phase(
         name=f"r{planned.trial_id[:6]}",

@@ -156,6 +156,6 @@ class Watch:
             self._events.append(event)
 
     def stops(self, why: Stopped) -> None:
-        """The sweep is over."""
+        """The sweep is over; the first reason stays."""
         with self._lock:
-            self._now = replace(self._now, current=None, stopped=why)
+            self._now = replace(self._now, current=None, stopped=self._now.stopped or why)

@@ -23,11 +23,18 @@ def watched(target: Target, trial_id: TrialId, watch: Watch, clock: Clock) -> Ta
     """`target`, with every delivery counted into `watch`.
 
     `poll` raises SkipRequestedError once somebody asked for the trial to be skipped. A target
-    whose load is sent by processes of its own is returned as it is: nothing comes by here.
+    whose load is sent by processes of its own is returned as it is, with nothing to count here;
+    the wait for them is what raises.
     """
     if isinstance(target, SendsByClients) and target.clients is not None:
+        target.clients.heed = lambda: _refuse_skipped(watch, trial_id)
         return target
     return cast("Target", _Watched(target, trial_id, watch, clock))
+
+
+def _refuse_skipped(watch: Watch, trial_id: TrialId) -> None:
+    if watch.skip_asked(trial_id):
+        raise SkipRequestedError("skipped on request while it was measured")
 
 
 class _Watched:
@@ -55,8 +62,7 @@ class _Watched:
 
     def poll(self, timeout_s: float) -> Sequence[Received]:
         """As the target does, unless the trial is to be given up."""
-        if self._watch.skip_asked(self._trial_id):
-            raise SkipRequestedError("skipped on request while it was measured")
+        _refuse_skipped(self._watch, self._trial_id)
         found = self._target.poll(timeout_s)
         now_ns = self._clock.now_ns()
         self._turn(now_ns)

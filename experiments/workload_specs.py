@@ -16,6 +16,7 @@ SAMPLES = {
     "azure": "azure_code_2023_head300.csv",
     "mooncake": "mooncake_conversation_head120.jsonl",
     "texts": "texts_heldout.jsonl",
+    "turns": "srt_slurm_turns.jsonl",
 }
 _SAMPLE = "sample:"
 

@@ -2,19 +2,23 @@
 
 Notebooks and pages use the names below, and `from workbench import figures` for what is drawn
 (that alone needs plotly); nothing else of the workbench is meant for them. Importing the names
-loads neither torch nor pandas. (`wb.pareto` and `wb.report` are the functions; their modules are
-reached as `from workbench.pareto import ...`.)
+loads neither torch nor pandas. (`wb.pareto`, `wb.report` and `wb.compare` are the functions;
+their modules are reached as `from workbench.pareto import ...`.)
 """
 
 from __future__ import annotations
 
-from experiments.metric_specs import METRICS, MetricSpec
+from experiments.metric_specs import MetricSpec
 from experiments.records import TrialRecord
+from workbench.arms import Arm, select
 from workbench.bands import Band, Estimate
+from workbench.catalogue import METRICS
+from workbench.compare import Comparison, compare
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
 from workbench.live import SweepRun, sweep
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
+from workbench.prices import Prices, PriceTable, load_prices, table_of
 from workbench.report import report
 from workbench.store import Run, RunSummary, RunWriter, Store
 from workbench.words import counts_words
@@ -34,9 +38,17 @@ __all__ = [
     "Estimate",
     "pareto",
     "comparison_groups",
+    "compare",
+    "select",
+    "Arm",
+    "Comparison",
     "report",
     "METRICS",
     "MetricSpec",
+    "Prices",
+    "PriceTable",
+    "load_prices",
+    "table_of",
     "TrialRecord",
     "counts_words",
     "BenchError",

@@ -68,7 +68,7 @@ def agreements(
 
     `outputs` reads the kept ids of a trial; asked only of pairs that differ.
     """
-    arms = sorted((a for a in map(_Arm.of, documents) if a.came), key=lambda arm: arm.order)
+    arms = sorted((_Arm.of(d, c) for d in documents if (c := _came(d))), key=lambda arm: arm.order)
     kinds: dict[str, _Kind] = {}
     for arm in arms:
         kinds.setdefault(arm.kind, _Kind()).add(arm)
@@ -96,7 +96,7 @@ class _Arm:
     came: dict[str, tuple[str, int]]  # asked -> (hash of the output, its tokens)
 
     @classmethod
-    def of(cls, document: Document) -> _Arm:
+    def of(cls, document: Document, came: dict[str, tuple[str, int]]) -> _Arm:
         point = mapping(document.get("point"))
         engine, workload = mapping(point.get("engine")), mapping(point.get("workload"))
         mode = engine.get("replay_mode", "off")
@@ -122,7 +122,7 @@ class _Arm:
                 _number(document.get("repeat")),
                 str(document["trial_id"]),
             ),
-            came=_came(document),
+            came=came,
         )
 
 
@@ -155,7 +155,7 @@ def _against(
     shared = [one for one in arm.came if one in reference.came]
     differing = [one for one in shared if arm.came[one] != reference.came[one]]
     places = _first_differences(differing, outputs, reference.trial_id, arm.trial_id)
-    equal_tokens = sum(arm.came[one][1] for one in shared if one not in set(differing))
+    equal_tokens = sum(arm.came[one][1] for one in set(shared).difference(differing))
     known = [place for place in places if place is not None]
     whole = len(known) == len(differing)
     return Comparison(

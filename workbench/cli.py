@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from kernels.errors import WorkbenchError
-from workbench import cli_check, cli_plan, cli_run, cli_show
+from workbench import cli_calibrate, cli_check, cli_compare, cli_cost, cli_plan, cli_run, cli_show
 from workbench.cli_options import EXIT_INTERRUPTED
 from workbench.cli_output import err, never_stop_at_a_character, say, say_error
 
@@ -62,7 +62,8 @@ def options(
     """Measure an inference engine so that the numbers can be defended."""
 
 
-for commands in (cli_plan.COMMANDS, cli_run.COMMANDS, cli_show.COMMANDS, cli_check.COMMANDS):
+MODULES = (cli_plan, cli_run, cli_show, cli_compare, cli_cost, cli_calibrate, cli_check)
+for commands in (module.COMMANDS for module in MODULES):
     for name, function in commands.items():
         app.command(name)(function)
 

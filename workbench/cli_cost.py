@@ -20,11 +20,13 @@ if TYPE_CHECKING:
 
 SHOWN = {
     "tok_s_user": "tok/s/user",
-    "cost_usd_mtok_output": "USD/Mtok out",
-    "cost_usd_mtok_input": "USD/Mtok in",
-    "cost_usd_mtok_total": "USD/Mtok all",
+    "cost_usd_mtok_output": "output",
+    "cost_usd_mtok_input": "input",
+    "cost_usd_mtok_total": "all",
     "energy_j_token": "J/tok",
 }
+WITH_INTERVAL = ("cost_usd_mtok_output", "energy_j_token")
+"""Where 80 columns have room for it; --json has all of them."""
 
 
 def cost(
@@ -43,7 +45,12 @@ def cost(
     table = load_prices(prices, tier=tier) if prices or tier else prices_of_store(run.folder.parent)
     points = run.points(prices=table)
     rows, why = _rows(points)
-    show_table(f"cost of {run.run_id}", ("trial", "state", *SHOWN.values()), rows, whole=("trial",))
+    show_table(
+        f"{run.run_id}: USD for a million tokens",
+        ("trial", "state", *SHOWN.values()),
+        rows,
+        whole=("trial",),
+    )
     for line in (*why, _of_table(table, points)):
         say(line)
     if json:
@@ -51,19 +58,23 @@ def cost(
 
 
 def _rows(points: pd.DataFrame) -> tuple[list[tuple[str, ...]], list[str]]:
-    """Cells of each point, and each reason for a missing number once."""
-    from workbench.figures_text import number
+    """Cells of each point, and each reason for missing numbers once."""
+    from workbench.cli_tables import short_ids
+    from workbench.figures_text import interval, number
 
+    ids = short_ids([str(name) for name in points["trial_id"]])
     rows: list[tuple[str, ...]] = []
-    why: dict[str, None] = {}
+    lacking: dict[str, dict[str, None]] = {}  # reason -> the numbers that it took
     for _, point in points.iterrows():
-        cells = [number(point.get(name)) for name in SHOWN]
-        rows.append((str(point["trial_id"]), str(point["state"]), *cells))
+        cells = []
         for name, head in SHOWN.items():
-            reason = point.get(f"{name}.reason")
-            if isinstance(reason, str):
-                why[f"no {head}: {reason}"] = None
-    return rows, list(why)
+            spread = interval(point.get(f"{name}.low"), point.get(f"{name}.high"))
+            shown = spread if name in WITH_INTERVAL else ""
+            cells.append(number(point.get(name)) + (f" ({shown})" if shown else ""))
+            if isinstance(reason := point.get(f"{name}.reason"), str):
+                lacking.setdefault(reason, {})[head] = None
+        rows.append((ids[str(point["trial_id"])], str(point["state"]), *cells))
+    return rows, [f"missing {', '.join(heads)}: {reason}" for reason, heads in lacking.items()]
 
 
 def _of_table(table: Prices, points: pd.DataFrame) -> str:
@@ -83,7 +94,8 @@ def _document(points: pd.DataFrame) -> list[dict[str, object]]:
     parts = ("", ".low", ".high", ".reason")
     names = [*FACTS, *(f"{name}{part}" for name in COST_METRICS for part in parts)]
     kept = points[["trial_id", *names]].astype(object)
-    return kept.where(kept.notna(), None).to_dict("records")
+    rows = kept.where(kept.notna(), None).itertuples(index=False, name=None)
+    return [dict(zip(kept.columns, row, strict=True)) for row in rows]
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"cost": cost}

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from workbench.errors import UsageError
+from workbench.pareto import Axis
+
 StoreOption = Annotated[Path, typer.Option("--store", help="Folder of the stored runs.")]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON as the last line.")]
 WideOption = Annotated[
@@ -22,3 +25,15 @@ PricesOption = Annotated[
     typer.Option("--prices", help="Your own price table, in the form of workbench/prices.yaml."),
 ]
 EXIT_GATE, EXIT_PARTIAL, EXIT_INTERRUPTED = 3, 4, 130
+
+
+def axis_of(option: str, text: str) -> Axis:
+    """`metric:max` or `metric:min` as an axis; UsageError for anything else."""
+    metric, _, direction = text.rpartition(":")
+    if not metric or direction not in ("max", "min"):
+        raise UsageError(
+            f"{text!r} does not say which way is better.",
+            where=option,
+            remedy="Write metric:max or metric:min, such as ttft_s_p50:min.",
+        )
+    return Axis(metric=metric, direction="max" if direction == "max" else "min")

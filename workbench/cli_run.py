@@ -23,7 +23,9 @@ from workbench.cli_options import (
 from workbench.cli_output import out, say, say_json, say_labels
 from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
 from workbench.errors import UsageError
+from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.judged import violations
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.search_result import search_lines
 from workbench.store import Run, Store
@@ -60,7 +62,7 @@ def run(  # noqa: PLR0913 - its options
         show_outlook(found, budget_s=budget_s, json=json)
         return
     say_environment(found)
-    raise typer.Exit(_measure(begin(found, chosen, budget_s=budget_s), json=json))
+    raise typer.Exit(measure_job(begin(found, chosen, budget_s=budget_s), json=json))
 
 
 def resume(
@@ -99,7 +101,7 @@ def resume(
     )
     if not retry_failed:
         _say_unmeasured(run, store)
-    raise typer.Exit(_measure(job, json=json))
+    raise typer.Exit(measure_job(job, json=json))
 
 
 def stop(
@@ -171,7 +173,7 @@ def demo(
     say_factors(found)
     say_environment(found)
     job = begin(found, chosen)
-    code = _measure(job, json=False)
+    code = measure_job(job, json=False)
     stored = job.writer.run.refresh()
     _finish_demo(stored, store)
     if json:
@@ -195,10 +197,8 @@ def _finish_demo(stored: Run, store: Path) -> None:
     say(f"pages:  {command_line('dashboard', store=store)}", style="bold")
 
 
-def _measure(job: Job, *, json: bool) -> int:
+def measure_job(job: Job, *, json: bool) -> int:
     """Measure with a progress bar; the exit code of the run."""
-    from workbench.runs import stop_on_interrupt
-
     run_id = job.writer.run.run_id
     time = f"{job.outlook.pace.about} {duration_words(job.estimate_s)}"
     say(f"run {run_id}: {_most(job)}{job.remaining} trials, {time}")
@@ -214,9 +214,9 @@ def _measure(job: Job, *, json: bool) -> int:
     stopped = job.watch.snapshot().stopped
     if job.remaining:
         again = command_line("resume", run_id, store=stored.folder.parent)
-        say(f"{STOPPED.get(stopped, 'stopped')}; go on with `{again}`")
+        say(f"{STOPPED.get(stopped or Stopped.ERROR, 'stopped')}; go on with `{again}`")
     say(f"{stored.summary.state}: {_counts(stored)}")
-    for line in search_lines(stored):
+    for line in (*violations(stored.judged()), *search_lines(stored)):
         say(line)
     if json:
         say_json(_run_document(stored))

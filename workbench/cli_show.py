@@ -17,15 +17,16 @@ from typing import Annotated
 import typer
 
 from experiments.records import Gate
-from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption
+from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption, axis_of
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
-from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
+from workbench.words import counts_words
 
 LAST_PORT = 65_535
 RunArgument = Annotated[
@@ -89,7 +90,7 @@ def show(
     say(f"{run.run_id}: {run.summary.question}")
     show_points(run.points(), wide=wide)
     if json:
-        say_json({"run": _document(run.summary), "trials": run.documents()})
+        say_json({"run": _document(run.summary), "trials": run.judged()})
 
 
 def _trial_of(run: Run, prefix: str) -> str:
@@ -139,19 +140,25 @@ def pareto(  # noqa: PLR0913 - its options
     x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
     y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
     by: Annotated[str | None, typer.Option(help="A column, such as axis.draft_length.")] = None,
+    at: Annotated[
+        float | None, typer.Option(help="Also rank the points that reach this x.")
+    ] = None,
     prices: PricesOption = None,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Print the configurations that nothing else beats."""
-    from workbench.cli_tables import front_document, show_front
+    """Print the configurations that nothing else beats, and how sure that is."""
+    from workbench.cli_tables import front_document, show_at, show_front
     from workbench.fronts import pareto as front_of
     from workbench.prices import load_prices
 
     table = load_prices(prices) if prices else None
-    points = chosen(Store(store), run_id).points(prices=table)
-    front = front_of(points, _axis("--x", x), _axis("--y", y), by)
+    run = chosen(Store(store), run_id)
+    points = run.points(prices=table)
+    front = front_of(points, axis_of("--x", x), axis_of("--y", y), by, runs=[run])
     show_front(points, front)
+    if at is not None:
+        show_at(points, front, at)
     if json:
         say_json(front_document(points, front))
 
@@ -258,20 +265,8 @@ def chosen(store: Store, run_id: str | None) -> Run:
     return store.run(runs[0].run_id)
 
 
-def _axis(option: str, text: str) -> Axis:
-    metric, _, direction = text.rpartition(":")
-    if not metric or direction not in ("max", "min"):
-        raise UsageError(
-            f"{text!r} does not say which way is better.",
-            where=option,
-            remedy="Write metric:max or metric:min, such as ttft_s_p50:min.",
-        )
-    return Axis(metric=metric, direction="max" if direction == "max" else "min")
-
-
 def _summary_row(summary: RunSummary, room: bool) -> tuple[str, ...]:
-    sound = summary.counts.get("ok", 0)  # type: ignore[call-overload]
-    trials = f"{sound} ok of {summary.planned}"
+    trials = f"{counts_words(summary.counts) or '0'} of {summary.planned}"
     row = (summary.run_id, summary.state, trials, summary.model, summary.question)
     return (*row, summary.accelerator) if room else row
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, say_labels, show_table
-from workbench.figures_text import interval, number
+from workbench.figures_text import MISSING, interval, number, plural
 from workbench.report_tables import measured, point_table
 from workbench.words import WITHIN_RUN, marks_legend, point_marks
 
@@ -24,6 +26,7 @@ SHORT = {
     "e2e_s_p50": "E2E s",
 }
 """Metrics of a narrow table and their headers; latencies are medians."""
+RIVAL_CHANCE = 0.05  # from which a point may well be on a front
 PREFIX = 8  # characters of an id that tell trials apart in all but the rarest store
 
 
@@ -57,28 +60,81 @@ def short_ids(ids: list[str]) -> dict[str, str]:
 
 
 def show_front(points: pd.DataFrame, front: Front) -> None:
-    """The front's points by x, how many points did not compete, and every label."""
+    """The front's points by x with their chance to be on it, and what did not compete."""
     room = has_room()
     axes = (front.x.metric, front.y.metric)
     ids = short_ids([str(name) for name in points["trial_id"]])
-    headers = ["point", *(_heading(name, room) for name in axes), "trial"]
+    chances = dict(zip(points["trial_id"].map(str), front.probability, strict=True))
+    headers = ["point", *(_heading(name, room) for name in axes), "on front", "trial"]
     for group, members in front.groups.items():
         rows = points[points["trial_id"].isin(members) & front.on_front]
         rows = rows.sort_values([front.x.metric, "trial_id"])
         title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
         cells = [
-            (_marks(p), *(_cell(p, name, room) for name in axes), _id(p, ids, room))
+            (
+                _marks(p),
+                *(_cell(p, name, room) for name in axes),
+                chance_words(chances[str(p["trial_id"])]),
+                _id(p, ids, room),
+            )
             for _, p in rows.iterrows()
         ]
         show_table(title, headers, cells, whole=("trial",))
     if front.groups:
-        say(f"{_legend(points)}. In brackets: {WITHIN_RUN}.")
+        say(f"{_legend(points)}. In brackets: 95 % intervals, {_bases(points)}.")
+        _say_chances(front)
     else:
         say("No valid point, so there is no front.")
     out_of_it = sum(reason is not None for reason in front.excluded)
     if out_of_it:
         say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
     say_labels(points)
+
+
+def _bases(points: pd.DataFrame) -> str:
+    """What the intervals of valid points cover: `within-run`, `over 3 repeats`."""
+    told = points.loc[points["valid"].astype(bool), "interval_basis"].unique()
+    return " or ".join(str(words) for words in told)
+
+
+def _say_chances(front: Front) -> None:
+    """What `on front` means, and how many points it would not surprise to see there."""
+    rivals = int(((front.probability >= RIVAL_CHANCE) & ~front.on_front).sum())
+    more = f"; {plural(rivals, 'more point')} may be ({RIVAL_CHANCE:.0%} or more)" if rivals else ""
+    untold = bool((np.isnan(front.probability) & front.on_front).any())
+    dash = f"; {MISSING} where it has no interval" if untold else ""
+    say(f"on front: the chance that the point is, as far as its interval tells{dash}{more}.")
+
+
+def show_at(points: pd.DataFrame, front: Front, x: float) -> None:
+    """For each group what it attains at `x`, and the points that may serve it, likeliest first."""
+    spec, marks = METRICS[front.y.metric], _marks_by_trial(points)
+    for group in front.groups:
+        found = front.at(x, group)
+        name = group if len(front.groups) > 1 else "the front"
+        if found.value is None:
+            say(f"{name} at {x:g} {_unit(front.x.metric)}: {found.reason}")
+            continue
+        spread = interval(found.low, found.high) or "no bound on one side"
+        say(
+            f"{name} at {x:g} {_unit(front.x.metric)}: {number(found.value)} {spec.unit} ({spread})"
+        )
+        rows = [
+            (marks[row.trial_id], number(row.x), number(row.y), chance_words(row.reaches),
+             chance_words(row.best))
+            for row in front.ranked_at(x, group).itertuples() if row.best >= RIVAL_CHANCE
+        ]  # fmt: skip
+        heads = ("point", _heading(front.x.metric, False), _heading(front.y.metric, False))
+        show_table(f"who serves {x:g}", (*heads, "reaches it", "best"), rows)
+
+
+def _marks_by_trial(points: pd.DataFrame) -> dict[str, str]:
+    return {str(p["trial_id"]): _marks(p) for _, p in points.iterrows()}
+
+
+def chance_words(chance: float) -> str:
+    """`97 %`; a dash where no interval tells."""
+    return MISSING if chance != chance else f"{chance * 100:.0f} %"
 
 
 def front_document(points: pd.DataFrame, front: Front) -> dict[str, object]:
@@ -92,6 +148,9 @@ def front_document(points: pd.DataFrame, front: Front) -> dict[str, object]:
             "group": front.group_of[place],
             "on_front": bool(front.on_front[place]),
             "excluded": front.excluded[place],
+            "on_front_probability": _chance(front, place),
+            "repeats": int(p["repeats"]),
+            "interval_basis": p["interval_basis"],
             "point": {name.removeprefix("axis."): p[name] for name in _axes(p)},
         }
         rows.append(row | {key: _number(p, axis.metric) for key, axis in axes.items()})
@@ -100,12 +159,25 @@ def front_document(points: pd.DataFrame, front: Front) -> dict[str, object]:
             key: {"metric": a.metric, "direction": a.direction, "unit": _unit(a.metric)}
             for key, a in axes.items()
         },
-        "interval": "95 %, within-run",
+        "interval": "95 %, as interval_basis of each point says",
+        "bands": {group: _band_document(front, group) for group in front.groups},
         "members": front.members,
         "groups": front.groups,
         "excluded": {row["trial_id"]: row["excluded"] for row in rows if row["excluded"]},
         "points": rows,
     }
+
+
+def _chance(front: Front, place: int) -> float | None:
+    chance = float(front.probability[place])
+    return None if chance != chance else chance
+
+
+def _band_document(front: Front, group: str) -> dict[str, object]:
+    """x, y, low and high along the band; null where nobody attains so much."""
+    band = front.band(group)
+    lists = {name: getattr(band, name).tolist() for name in ("x", "y", "low", "high")}
+    return {**lists, "basis": band.basis, "taken_as_exact": band.exact}
 
 
 def show_metrics(metrics: Mapping[str, MetricValue]) -> None:

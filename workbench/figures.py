@@ -7,16 +7,43 @@ a hostile string stays text. plotly is needed here and nowhere else in the workb
 from __future__ import annotations
 
 from experiments.metric_specs import FAMILIES as LATENCY_FAMILIES
-from workbench.figures_facts import Best, best, cell_words, configuration_table, metric_table
+from workbench.figures_compare import (
+    ARM,
+    arms_front,
+    beats_figure,
+    change_words,
+    changes_figure,
+    changes_finding,
+)
+from workbench.figures_effects import main_effects
+from workbench.figures_energy import COSTS, ENERGY, metric_rows, power_over_time, why_none
+from workbench.figures_environment import WITHOUT_A_GROUP, facts_beside
+from workbench.figures_facts import (
+    Best,
+    best,
+    by_axes,
+    cell_words,
+    conduct_table,
+    configuration_table,
+    metric_table,
+    point_plan,
+)
 from workbench.figures_latency import chunk_sizes, distributions, ladder, tokens_over_time
-from workbench.figures_live import device_rows, duration_words, seconds_figure, seconds_table
+from workbench.figures_live import device_rows, seconds_figure, seconds_table
 from workbench.figures_loads import apart, best_by_load
-from workbench.figures_marks import axis_title, finding
+from workbench.figures_marks import CROWDED_FROM, axis_title, finding
 from workbench.figures_parallel import parallel_coordinates
-from workbench.figures_pareto import pareto
+from workbench.figures_pareto import pareto, target_marks
 from workbench.figures_ratios import levels, matched_ratios, varied
+from workbench.figures_replay import costs_and_savings, prefill_figure, replay_summary, waits
 from workbench.figures_requests import requests_timeline
-from workbench.figures_sweep import Cells, cells, heat_map, interaction_lines, main_effects
+from workbench.figures_speculation import (
+    by_position,
+    by_text_kind,
+    drafted,
+    speed_up,
+)
+from workbench.figures_sweep import Cells, cells, heat_map, interaction_lines
 from workbench.figures_text import (
     MISSING,
     axis_phrase,
@@ -24,15 +51,21 @@ from workbench.figures_text import (
     in_order,
     interval,
     number,
+    percent,
     plural,
     repeats_words,
     short,
+    span_words,
     value_text,
 )
 from workbench.figures_theme import Look
+from workbench.figures_trends import Told, cells_of, commit_of, trend, trend_figure
+from workbench.figures_verified import TALLY, verified_tokens
+from workbench.words import duration_words
 
 __all__ = [
     "pareto",
+    "target_marks",
     "requests_timeline",
     "heat_map",
     "interaction_lines",
@@ -47,6 +80,36 @@ __all__ = [
     "distributions",
     "ladder",
     "tokens_over_time",
+    "TALLY",
+    "by_position",
+    "by_text_kind",
+    "drafted",
+    "speed_up",
+    "verified_tokens",
+    "costs_and_savings",
+    "prefill_figure",
+    "replay_summary",
+    "waits",
+    "CROWDED_FROM",
+    "WITHOUT_A_GROUP",
+    "facts_beside",
+    "ARM",
+    "arms_front",
+    "beats_figure",
+    "change_words",
+    "changes_figure",
+    "changes_finding",
+    "COSTS",
+    "ENERGY",
+    "metric_rows",
+    "power_over_time",
+    "why_none",
+    "Told",
+    "cells_of",
+    "commit_of",
+    "trend",
+    "trend_figure",
+    "span_words",
     "Cells",
     "cells",
     "levels",
@@ -59,15 +122,19 @@ __all__ = [
     "finding",
     "Best",
     "best",
+    "by_axes",
     "cell_words",
+    "conduct_table",
     "configuration_table",
     "metric_table",
+    "point_plan",
     "MISSING",
     "axis_phrase",
     "axis_words",
     "in_order",
     "interval",
     "number",
+    "percent",
     "plural",
     "repeats_words",
     "short",

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_text import in_order, safe, short
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 
@@ -32,7 +32,7 @@ class Series:
     high: Sequence[float] = ()
     hover: Sequence[str] = ()
     dashed: bool = False  # simulated
-    marks: bool = True  # on a line
+    steps: bool = False  # without marks, each value holding until the next
     keys: Sequence[str] = field(default_factory=tuple)  # the trial that each mark stands for
 
 
@@ -114,9 +114,10 @@ def add_series(figure: go.Figure, series: Series, *, band: bool = True) -> None:
     if band and _any(series.low):
         figure.add_trace(_band(series))
     line = {"color": series.colour, "width": 2, "dash": "dash" if series.dashed else "solid"}
+    line["shape"] = "hv" if series.steps else "linear"
     figure.add_trace(
         _scatter(series)(
-            mode="lines+markers" if series.marks and len(series.x) <= CROWDED_LINE else "lines",
+            mode="lines+markers" if not series.steps and len(series.x) <= CROWDED_LINE else "lines",
             line=line,
             connectgaps=False,
             **_told(series),
@@ -165,8 +166,7 @@ def _band(series: Series) -> go.Scatter:
         y=[high for _, _, high in rows] + [low for _, low, _ in reversed(rows)],
         fill="toself",
         fillcolor=with_alpha(series.colour, 0.16),
-        line={"width": 0},
-        mode="lines",
+        mode="none",
         hoverinfo="skip",
         legendgroup=series.name,
         showlegend=False,

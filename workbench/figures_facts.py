@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
+import yaml
 
 from engine.config import describe_fields
 from experiments.metric_specs import MetricSpec
 from experiments.records import TrialRecord
 from workbench.catalogue import METRICS
-from workbench.figures_text import axis_phrase, value_text
+from workbench.figures_text import MISSING, axis_phrase, in_order, number, value_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +61,20 @@ def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
         ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
         for _, row in rows.iterrows()
     ]
+
+
+def by_axes(points: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of their axes, then of their repeats; numbers before words."""
+    axes = [name for name in points if name.startswith("axis.")]
+    places = pd.DataFrame(
+        {name: _places(points[name].map(value_text)) for name in axes}, index=points.index
+    )
+    places["repeat"] = points["repeat"]
+    return points.loc[places.sort_values(list(places), kind="stable").index]
+
+
+def _places(words: pd.Series) -> pd.Series:
+    return words.map({text: place for place, text in enumerate(in_order(words.unique()))})
 
 
 def metric_table(trial: TrialRecord) -> pd.DataFrame:
@@ -113,6 +128,56 @@ def configuration_table(trial: TrialRecord, chosen: Collection[str] = ()) -> pd.
         rows.append(row | {"default": "", "sentence": ""})
     columns = ("part", "field", "value", "default", "mark", "sentence")
     return pd.DataFrame(rows, columns=list(columns))
+
+
+def point_plan(plan: Mapping[str, object], trial: TrialRecord) -> str:
+    """The locked plan narrowed to the trial's point, as YAML that `workbench run` takes."""
+    axes = [{"product": {name: [value] for name, value in trial.point.axes.items()}}]
+    narrowed = {name: value for name, value in plan.items() if name not in ("search", "max_trials")}
+    return yaml.safe_dump(
+        {**narrowed, "axes": axes if trial.point.axes else []}, sort_keys=False, allow_unicode=True
+    )
+
+
+def conduct_table(trial: TrialRecord) -> pd.DataFrame:
+    """fact, value, told: how the trial was measured; what was not done says so."""
+    warm = [request for request in trial.requests if request.warm_up]
+    rows = [
+        ("attempts", str(trial.attempts), "more than one after a retry"),
+        ("warm-up requests", f"{len(warm):,}", "sent before the measurement, part of no metric"),
+        ("measured window", _window(trial), "on the clock of the trial"),
+        ("idle power", _watts(trial.idle_power_w), "all devices, engine up, nothing in flight"),
+        *_calibration_rows(trial),
+    ]
+    return pd.DataFrame(rows, columns=["fact", "value", "told"])
+
+
+def _window(trial: TrialRecord) -> str:
+    if trial.window_s is None:
+        return f"{MISSING} nothing was measured"
+    start, end = trial.window_s
+    return f"{number(start)} to {number(end)} s, {number(end - start)} s long"
+
+
+def _watts(power_w: float | None) -> str:
+    return f"{MISSING} not measured" if power_w is None else f"{number(power_w)} W"
+
+
+def _calibration_rows(trial: TrialRecord) -> list[tuple[str, str, str]]:
+    found = trial.calibration
+    told = "the same load on a server that answers at once"
+    if found is None:
+        return [("client calibration", f"{MISSING} not asked for, or no client of its own", told)]
+    lag = "closed loop" if found.lag_p99_s is None else f"{number(1000 * found.lag_p99_s)} ms"
+    cpu = MISSING if found.client_cpu_percent is None else f"{number(found.client_cpu_percent)} %"
+    overhead = f"{number(1000 * found.overhead_p50_s)} and {number(1000 * found.overhead_p99_s)} ms"
+    return [
+        ("client: requests, processes", f"{found.requests:,}, {found.processes}", told),
+        ("client: achieved rate", f"{number(found.achieved_request_s)} req/s", told),
+        ("client: overhead p50 and p99", overhead, "E2E of a request that costs nothing"),
+        ("client: lag p99", lag, "sent after intended"),
+        ("client: busy", cpu, "of one core"),
+    ]
 
 
 def _why_missing(points: pd.DataFrame, metric: str) -> str:

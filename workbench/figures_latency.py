@@ -11,8 +11,9 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from experiments.measurement import succeeded, weighted_samples
-from experiments.metric_specs import FAMILIES, METRICS, QUANTILES
+from experiments.metric_specs import FAMILIES, QUANTILES
 from experiments.records import MetricValue, RequestRecord, TrialRecord
+from workbench.catalogue import METRICS
 from workbench.figures_chart import (
     Series,
     add_level,
@@ -29,6 +30,7 @@ from workbench.figures_theme import OKABE_ITO, Look, ink, with_alpha
 POOLED = ("itl_s", "icl_s")  # many samples a request, so that they are not independent
 MOST_STEPS = 400  # of a line; more samples are drawn at as many even shares
 BINS = 60
+NEARLY_ALIKE = 0.9  # of the largest sample: the axis starts at zero
 NICE_S = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0)
 
 
@@ -65,6 +67,8 @@ def distributions(
         dark=look.dark,
     )
     figure.update_xaxes(type="log" if log else "linear")
+    if len(rows) and rows["seconds"].min() > NEARLY_ALIKE * rows["seconds"].max():
+        figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(range=[0, 102])
     figure.update_layout(uirevision=f"distribution-{family}", showlegend=len(tables) > 1)
     return figure, rows
@@ -103,7 +107,7 @@ def _line(name: str, rows: pd.DataFrame, label: str, colour: str) -> Series:
         low=rows["low"].tolist(),
         high=rows["high"].tolist(),
         hover=hover,
-        marks=False,
+        steps=True,
     )
 
 
@@ -221,6 +225,7 @@ def chunk_sizes(trial: TrialRecord, *, look: Look) -> tuple[go.Figure, pd.DataFr
         go.Bar(
             x=[str(value) for value in values],
             y=shares.tolist(),
+            width=0.5,
             marker={"color": OKABE_ITO[0]},
             hoverinfo="text",
             hovertext=[

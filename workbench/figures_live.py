@@ -127,14 +127,3 @@ def device_rows(samples: Sequence[TelemetrySample]) -> list[Mapping[str, float |
             "Throttled by": ", ".join(sample.throttle_reasons or ()) or None,
         })  # fmt: skip
     return found
-
-
-def duration_words(seconds: float | None) -> str:
-    """`1 h 05 min`, `3 min`, `40 s`; `not known` without a forecast."""
-    if seconds is None:
-        return "not known"
-    whole = max(0, round(seconds))
-    if whole < 90:
-        return f"{whole} s"
-    minutes = round(whole / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60:02} min"

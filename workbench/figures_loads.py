@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_ratios import levels, usable, varied
 from workbench.figures_text import axis_phrase, value_text
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from experiments.metric_specs import METRICS, MetricSpec
+from experiments.metric_specs import MetricSpec
+from workbench.catalogue import METRICS
 from workbench.figures_chart import metric_title
 from workbench.figures_text import (
     axis_mark,
@@ -29,11 +30,12 @@ from workbench.words import counts_words
 EQUALS = "\u00a0=\u00a0"  # no line breaks beside it
 MAX_KINDS = 3  # a sentence tells of no more kinds of points
 MAX_LABEL_AXES = 4  # a label beside a point names no more
-CROWDED_FROM = 1000  # points; above this hovers are short and WebGL draws
+CROWDED_FROM = 1000
+"""Points; above this hovers are short, WebGL draws, and chances and bands are not computed."""
 
 
 def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
-    """One row a trial: x, y with .low .high .n, drawn, on_front, hollow, group, hover, axis.*.
+    """One row a trial: x, y with .low .high .n, drawn, on_front, chance, hollow, group, hover.
 
     `kind` says which rows may be compared with each other.
     `points` has the columns of `Run.points()`, row by row the ones that `front` was made of.
@@ -49,6 +51,7 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
             rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
     rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
     rows["on_front"] = front.on_front
+    rows["chance"] = front.probability if len(points) <= CROWDED_FROM else np.nan
     rows["why"] = [reason or "" for reason in front.excluded]
     rows["hollow"] = (rows["why"] != "") | (rows["state"] != "ok")
     rows["kind"] = comparison_groups(points)
@@ -130,12 +133,17 @@ def _hover_ends(rows: pd.DataFrame) -> list[str]:
         for why, reason in zip(rows["why"], rows["reason"], strict=True)
     ]
     states = [f"<b>{safe(state)}</b>: " if state != "ok" else "" for state in rows["state"]]
-    cells = zip(states, told, rows["repeats"], rows["trial_id"], strict=True)
+    chances = [
+        f"on the front in {number(100 * chance)} % of draws<br>" if chance == chance else ""
+        for chance in rows["chance"]
+    ]
+    cells = zip(states, told, chances, rows["repeats"], rows["trial_id"], strict=True)
     return [
         (f"{state}{safe(short(reason, 90))}<br>" if reason else "")
+        + chance
         + (f"{repeats_words(int(repeats))}<br>" if repeats > 1 else "")
         + f"trial {safe(trial)}"
-        for state, reason, repeats, trial in cells
+        for state, reason, chance, repeats, trial in cells
     ]
 
 
@@ -151,6 +159,10 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None
     """What is drawn and what is not, after the labels of the trials and the sentence given."""
     parts = [text for text in (stamp(rows), given) if text]
     parts.append(f"{plural(len(drawn), 'point')}, {drawn['on_front'].sum():,} on the front")
+    if drawn["chance"].notna().any():
+        parts.append("bands and opacity: 95 %, and the chance to be on the front")
+    if len(rows) > CROWDED_FROM:
+        parts.append(f"bands and chances only up to {CROWDED_FROM:,} points: filter")
     if drawn["hollow"].any():
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
     missing = rows.loc[~rows["drawn"], "state"].value_counts()
@@ -227,6 +239,12 @@ def axis_title(axis: Axis, arrows: Mapping[str, str], *, log: bool = False) -> s
     `arrows` is ACROSS or UP.
     """
     return metric_title(axis.metric, arrows, log=log, direction=axis.direction)
+
+
+def metric_words(metric: str) -> str:
+    """A metric inside a sentence: abbreviations keep their capitals."""
+    label = METRICS[metric].label
+    return label if label[:2].isupper() else label[0].lower() + label[1:]
 
 
 def spec_of(metric: str) -> MetricSpec:

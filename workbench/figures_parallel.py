@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_chart import chart
 from workbench.figures_marks import stamp
 from workbench.figures_ratios import levels, usable, varied

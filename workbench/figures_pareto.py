@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from workbench.figures_chart import ACROSS, UP, is_log, name_axes
+from workbench.figures_chart import ACROSS, UP, is_log, is_simulated, name_axes
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
     CROWDED_FROM,
@@ -20,6 +20,7 @@ from workbench.figures_marks import (
     marks_table,
     subtitle,
 )
+from workbench.figures_ratios import usable
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 from workbench.fronts import Front
@@ -27,6 +28,8 @@ from workbench.fronts import Front
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
 LINE_DOTS = 24  # in one step of a staircase: near enough that no word fits between two
 MAX_LABELS = 24
+TARGET_MARKS = 60
+LEAST_ALPHA = 0.3  # of a valid point that is never on the front
 OTHER = "other"
 
 
@@ -56,6 +59,8 @@ def pareto(
     below = subtitle(look.subtitle, rows, drawn, by)
     figure = base_figure(title, below, dark=look.dark, height=look.height, columns=look.columns)
     groups = _groups(drawn, by)
+    if len(points) <= CROWDED_FROM:
+        _add_bands(figure, front, groups)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:
         _add_group(figure, group, many=len(drawn) > CROWDED_FROM, dark=look.dark)
@@ -87,12 +92,15 @@ def _add_group(figure: go.Figure, group: Group, *, many: bool, dark: bool) -> No
     rows, colour = group.rows, group.colour
     solid = rows[~rows["hollow"]]
     members = solid[solid["on_front"]].sort_values(["x", "y"])
-    faint = {"size": 8, "color": with_alpha(colour, 0.7 if dark else 0.5), "line": {"width": 0}}
+    others = solid[~solid["on_front"]]
+    faint = {"size": 8, "color": _by_chance(others, colour, 0.7 if dark else 0.5)}
+    faint["line"] = {"width": 0}
     hollow = {"size": 9, "symbol": "circle-open", "color": colour, "line": {"width": 1.5}}
-    strong = {"size": 11, "color": colour, "line": {"width": 1, "color": "rgba(255,255,255,.7)"}}
+    strong = {"size": 11, "color": _by_chance(members, colour, 1.0)}
+    strong["line"] = {"width": 1, "color": colour}
     few = len(rows) <= WHISKERS_UP_TO
     parts = (
-        (solid[~solid["on_front"]], faint, few),
+        (others, faint, few),
         (rows[rows["hollow"]], hollow, few),
         (members, strong, True),
     )
@@ -102,6 +110,14 @@ def _add_group(figure: go.Figure, group: Group, *, many: bool, dark: bool) -> No
             whisker = colour if whiskers else None
             figure.add_trace(kind(legendgroup=group.name, **_marker_trace(part, marker, whisker)))
     figure.add_trace(_legend_entry(group))
+
+
+def _by_chance(rows: pd.DataFrame, colour: str, unknown: float) -> list[str] | str:
+    """The more likely on the front, the more opaque; `unknown` where the chance is not known."""
+    if rows["chance"].isna().all():
+        return with_alpha(colour, unknown) if unknown < 1 else colour
+    alphas = (LEAST_ALPHA + (1 - LEAST_ALPHA) * rows["chance"]).fillna(unknown)
+    return [with_alpha(colour, round(alpha, 2)) for alpha in alphas]
 
 
 def _marker_trace(rows: pd.DataFrame, marker: dict, whisker: str | None) -> dict:
@@ -138,6 +154,31 @@ def _whiskers(rows: pd.DataFrame, side: str, colour: str) -> dict:
     }
 
 
+def _add_bands(figure: go.Figure, front: Front, groups: list[Group]) -> None:
+    """Where the true front of each group lies, at each x in 95 of 100 studies."""
+    colours = {trial: group.colour for group in groups for trial in group.rows["trial_id"]}
+    for name, members in front.groups.items():
+        if not members or members[0] not in colours:
+            continue
+        band = front.band(name)
+        known = np.isfinite(band.low) & np.isfinite(band.high)
+        if not known.any():
+            continue
+        x, low, high = (part[known].tolist() for part in (band.x, band.low, band.high))
+        figure.add_trace(
+            go.Scatter(
+                x=[*x, *reversed(x)],
+                y=[*high, *reversed(low)],
+                mode="none",
+                fill="toself",
+                fillcolor=with_alpha(colours[members[0]], 0.13),
+                hoverinfo="skip",
+                showlegend=False,
+                meta="band",
+            )
+        )
+
+
 def _add_staircases(
     figure: go.Figure, front: Front, drawn: pd.DataFrame, groups: list[Group]
 ) -> None:
@@ -147,7 +188,8 @@ def _add_staircases(
     for name, members in front.groups.items():
         if members and members[0] in shown:
             x, y = front.staircase(name)
-            line = {"color": with_alpha(colours[members[0]], 0.75), "width": 2}
+            dash = "dash" if is_simulated(drawn) else "solid"
+            line = {"color": with_alpha(colours[members[0]], 0.75), "width": 2, "dash": dash}
             figure.add_trace(
                 go.Scatter(
                     x=x.tolist(),
@@ -252,3 +294,15 @@ def _padded(values: np.ndarray, whiskers: pd.Series) -> list[float]:
     start = min(0.0, low)
     room = (high - start) or abs(high) or 1.0
     return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]
+
+
+def target_marks(points: pd.DataFrame, metric: str) -> list[float]:
+    """Round values over the range of a metric, evenly apart, that a target may be set to."""
+    found = usable(points, metric)[metric].to_numpy(float)
+    if not len(found) or found.min() == found.max():
+        return []
+    places = np.linspace(found.min(), found.max(), TARGET_MARKS)
+    if is_log(found):
+        places = np.geomspace(found.min(), found.max(), TARGET_MARKS)
+    digits = 1 - math.floor(math.log10(abs(found.max() - found.min()) / TARGET_MARKS))
+    return sorted({round(float(place), max(0, digits)) for place in places})

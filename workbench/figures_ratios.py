@@ -10,6 +10,8 @@ import pandas as pd
 
 from workbench.figures_text import in_order, value_text
 
+Ends = tuple[float, float, float]
+"""A number with the ends of its interval, NaN where there is none."""
 COLUMNS = ("level", "by", "ratio", "low", "high", "pairs", "base")
 
 
@@ -31,6 +33,15 @@ def usable(points: pd.DataFrame, metric: str) -> pd.DataFrame:
     return points[points["valid"].astype(bool) & np.isfinite(points[metric].astype(float))]
 
 
+def counted(points: pd.DataFrame, metric: str) -> tuple[float, float]:
+    """Of a ratio metric over all valid points: the sum of its counts, and of its samples n."""
+    found = usable(points, metric)
+    if found.empty:
+        return 0.0, 0.0
+    samples = found[f"{metric}.n"].astype(float)
+    return float((found[metric].astype(float) * samples).sum()), float(samples.sum())
+
+
 def matched_ratios(
     points: pd.DataFrame, axis: str, metric: str, *, by: str | None = None
 ) -> pd.DataFrame:
@@ -42,65 +53,55 @@ def matched_ratios(
     """
     rows = usable(points, metric)
     rows = rows[rows[metric].astype(float) > 0]
+    names = levels(points, axis)
     others = [name for name in varied(points) if name != axis]
+    cells: dict[str, dict[str, dict[tuple[str, ...], Ends]]] = {}
+    texts = [rows[name].map(value_text) for name in (axis, *others)]
+    groups = rows[by].map(value_text) if by is not None else [""] * len(rows)
+    for group, ends, level, *key in zip(groups, _ends(rows, metric), *texts, strict=True):
+        cells.setdefault(group, {}).setdefault(level, {})[tuple(key)] = ends
     found = [
-        {"by": value, **ratio}
-        for value, part in _parts(rows, by)
-        for ratio in _ratios(part, axis, metric, others, levels(points, axis))
+        {"by": group, **ratio}
+        for group in in_order(cells)
+        for ratio in _ratios(cells[group], names)
     ]
     return pd.DataFrame(found, columns=list(COLUMNS))
 
 
-def _parts(rows: pd.DataFrame, by: str | None) -> Iterator[tuple[str, pd.DataFrame]]:
-    if by is None:
-        yield "", rows
-        return
-    for value in levels(rows, by):
-        yield value, rows[rows[by].map(value_text) == value]
+def _ends(rows: pd.DataFrame, metric: str) -> Iterator[Ends]:
+    parts = [
+        rows[name].astype(float) if name in rows else [math.nan] * len(rows)
+        for name in (metric, f"{metric}.low", f"{metric}.high")
+    ]
+    return zip(*parts, strict=True)
 
 
 def _ratios(
-    rows: pd.DataFrame, axis: str, metric: str, others: Sequence[str], names: Sequence[str]
+    cells: Mapping[str, Mapping[tuple[str, ...], Ends]], names: Sequence[str]
 ) -> Iterator[dict[str, object]]:
-    if not names:
-        return
-    cells = {name: _cells(rows[rows[axis].map(value_text) == name], others) for name in names}
-    base = cells[names[0]]
+    base = cells.get(names[0], {}) if names else {}
     for name in names[1:]:
-        keys = [key for key in cells[name] if key in base]
-        pairs = [(rows.loc[cells[name][key]], rows.loc[base[key]]) for key in keys]
+        here = cells.get(name, {})
+        pairs = [(ends, base[key]) for key, ends in here.items() if key in base]
         if pairs:
-            yield {"level": name, "base": names[0], **_mean_ratio(pairs, metric)}
+            yield {"level": name, "base": names[0], **_mean_ratio(pairs)}
 
 
-def _cells(rows: pd.DataFrame, others: Sequence[str]) -> dict[tuple[str, ...], object]:
-    """Values of the other axes -> the row's index."""
-    texts = [rows[name].map(value_text).tolist() for name in others]
-    keys = list(zip(*texts, strict=True)) if others else [()] * len(rows)
-    return dict(zip(keys, rows.index, strict=True))
-
-
-def _mean_ratio(pairs: Sequence[tuple[pd.Series, pd.Series]], metric: str) -> dict[str, object]:
-    logs = [math.log(above[metric] / below[metric]) for above, below in pairs]
-    up = [_reach(above, "high", metric) ** 2 + _reach(below, "low", metric) ** 2
-          for above, below in pairs]  # fmt: skip
-    down = [_reach(above, "low", metric) ** 2 + _reach(below, "high", metric) ** 2
-            for above, below in pairs]  # fmt: skip
-    mean, n = sum(logs) / len(logs), len(logs)
+def _mean_ratio(pairs: Sequence[tuple[Ends, Ends]]) -> dict[str, object]:
+    mean = sum(math.log(above[0] / below[0]) for above, below in pairs) / len(pairs)
+    up = sum(_reach(above, 2) ** 2 + _reach(below, 1) ** 2 for above, below in pairs)
+    down = sum(_reach(above, 1) ** 2 + _reach(below, 2) ** 2 for above, below in pairs)
     return {
         "ratio": math.exp(mean),
-        "low": math.exp(mean - math.sqrt(sum(down)) / n),
-        "high": math.exp(mean + math.sqrt(sum(up)) / n),
-        "pairs": n,
+        "low": math.exp(mean - math.sqrt(down) / len(pairs)),
+        "high": math.exp(mean + math.sqrt(up) / len(pairs)),
+        "pairs": len(pairs),
     }
 
 
-def _reach(row: pd.Series, end: str, metric: str) -> float:
+def _reach(ends: Ends, end: int) -> float:
     """How far an end of the interval is from the value, as a logarithm; NaN without one."""
-    found = row.get(f"{metric}.{end}")
-    if found is None or not np.isfinite(found) or found <= 0:
-        return math.nan
-    return math.log(found / row[metric])
+    return math.log(ends[end] / ends[0]) if ends[end] > 0 else math.nan
 
 
 def best_rows(
@@ -115,11 +116,9 @@ def best_rows(
         index=rows.index,
         dtype=object,
     )
-    ordered = rows.assign(_key=keys).sort_values(
-        metric, ascending=direction == "min", kind="stable"
-    )
-    first = ordered.drop_duplicates("_key")
-    return {row["_key"]: row for _, row in first.iterrows()}
+    order = rows[metric].sort_values(ascending=direction == "min", kind="stable").index
+    first = keys.loc[order].drop_duplicates()
+    return {key: rows.loc[place] for place, key in first.items()}
 
 
 def kept(points: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:

@@ -8,12 +8,9 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from experiments.metric_specs import METRICS
+from workbench.catalogue import METRICS
 from workbench.figures_chart import (
-    ACROSS,
     Series,
-    add_dots,
-    add_level,
     add_series,
     chart,
     colours,
@@ -23,8 +20,8 @@ from workbench.figures_chart import (
     nullable,
     plain_title,
 )
-from workbench.figures_marks import stamp
-from workbench.figures_ratios import best_rows, levels, matched_ratios, varied
+from workbench.figures_marks import metric_words, stamp
+from workbench.figures_ratios import best_rows, levels, varied
 from workbench.figures_text import (
     MISSING,
     axis_phrase,
@@ -142,18 +139,13 @@ def heat_map(points: pd.DataFrame, found: Cells, *, look: Look) -> go.Figure:
 def _best_cell(found: Cells) -> str:
     rows, spec = found.measured, METRICS[found.metric]
     if rows.empty:
-        return f"No valid point has {_named(found.metric)}"
+        return f"No valid point has {metric_words(found.metric)}"
     place = rows["value"].idxmin() if str(spec.direction) == "min" else rows["value"].idxmax()
     best = rows.loc[place]
     where = [axis_phrase(found.across, best["across"])]
     where += [axis_phrase(found.up, best["up"])] if found.up else []
-    return f"Best {_named(found.metric)}: {number(best['value'])} {spec.unit} at {', '.join(where)}"
-
-
-def _named(metric: str) -> str:
-    """A metric inside a sentence: abbreviations keep their capitals."""
-    label = METRICS[metric].label
-    return label if label[:2].isupper() else label[0].lower() + label[1:]
+    value = f"{number(best['value'])} {spec.unit} at {', '.join(where)}"
+    return f"Best {metric_words(found.metric)}: {value}"
 
 
 def _free_words(points: pd.DataFrame, found: Cells) -> str:
@@ -249,7 +241,7 @@ def _best_by_line(found: Cells) -> str:
     """Where each line is best; values that its intervals do not tell apart are named together."""
     rows = found.measured
     if rows.empty:
-        return f"No valid point has {_named(found.metric)}"
+        return f"No valid point has {metric_words(found.metric)}"
     best = {str(name): _best_of(part, found) for name, part in rows.groupby("up", sort=False)}
     words = axis_words(found.across)
     if len(set(best.values())) == 1:
@@ -269,63 +261,3 @@ def _best_of(part: pd.DataFrame, found: Cells) -> str:
         or (row.low <= top.high and row.high >= top.low)
     ]
     return " or ".join(alike)
-
-
-def main_effects(points: pd.DataFrame, metric: str, *, look: Look) -> go.Figure:
-    """What going from each axis's first value to every other does, all else equal."""
-    parts = {axis: matched_ratios(points, axis, metric) for axis in varied(points)}
-    figure = chart(
-        look,
-        _largest_effect(parts, metric),
-        stamp(points),
-        "ratio to the first value, geometric mean of points alike in all else",
-    )
-    for axis, rows in parts.items():
-        figure_rows = rows if not rows.empty else rows.iloc[:0]
-        add_dots(figure, _effect_series(axis, figure_rows, metric, points), across=True)
-    add_level(figure, 1.0, "no effect", dark=look.dark, across="log")
-    spec = METRICS[metric]
-    better = ACROSS.get(str(spec.direction), "")
-    title = plain_title("ratio to the first value", better=better)
-    name_axes(figure, title, "", dark=look.dark)
-    figure.update_yaxes(autorange="reversed", type="category")
-    figure.update_xaxes(type="log", dtick="D1" if _narrow(parts) else "D2")
-    figure.update_layout(uirevision="effects", showlegend=False)
-    return figure
-
-
-def _narrow(parts: dict[str, pd.DataFrame]) -> bool:
-    ratios = np.concatenate([rows["ratio"].to_numpy(float) for rows in parts.values()] or [[]])
-    return bool(len(ratios)) and bool(ratios.max() / ratios.min() < 4)
-
-
-def _effect_series(axis: str, rows: pd.DataFrame, metric: str, points: pd.DataFrame) -> Series:
-    names = [f"{axis_words(axis)} {row.base} → {row.level}" for row in rows.itertuples()]
-    hover = [
-        f"{safe(name)}<br><b>×{number(row.ratio)}</b> in {safe(_named(metric))}"
-        + (f"<br>95 % interval {span}" if (span := interval(row.low, row.high)) else "")
-        + f"<br>over {plural(row.pairs, 'pair')} alike in all else"
-        for name, row in zip(names, rows.itertuples(), strict=True)
-    ]
-    return Series(
-        name=axis_words(axis),
-        colour=colours(varied(points))[axis],
-        x=[short(name, 34) for name in names],
-        y=rows["ratio"].tolist(),
-        low=rows["low"].tolist(),
-        high=rows["high"].tolist(),
-        hover=hover,
-    )
-
-
-def _largest_effect(parts: dict[str, pd.DataFrame], metric: str) -> str:
-    rows = pd.concat([rows.assign(axis=axis) for axis, rows in parts.items()], ignore_index=True) \
-        if parts else pd.DataFrame()  # fmt: skip
-    if rows.empty:
-        return "No two valid points differ in one axis alone"
-    most = rows.loc[np.log(rows["ratio"].astype(float)).abs().idxmax()]
-    words = axis_words(most["axis"])
-    return (
-        f"{words[0].upper()}{words[1:]} moves {_named(metric)} most: "
-        f"×{number(most['ratio'])} from {most['base']} to {most['level']}"
-    )

@@ -115,6 +115,15 @@ def span_words(low: float | None, high: float | None, repeats: int) -> str:
     return f"{span} {basis}" if span else ""
 
 
+def percent(share: float | None) -> str:
+    """A chance as a reader takes it: `< 1 %`, `42 %`, `> 99 %`; an em dash where it is unknown."""
+    if share is None or not math.isfinite(share):
+        return MISSING
+    if 0 < share < 0.01:
+        return "< 1 %"
+    return "> 99 %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
 def plural(count: int, noun: str) -> str:
     """`1 trial`, `2 trials`."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

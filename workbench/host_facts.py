@@ -11,6 +11,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def host_facts(root: Path = Path("/")) -> Facts:
     return facts
 
 
-DEVICE_FACTS = ("devices", "driver", "cuda_driver", "nvml", "device_topology")
+DEVICE_FACTS: tuple[str, ...] = ("devices", "driver", "cuda_driver", "nvml", "device_topology")
 
 
 def device_facts() -> Facts:
@@ -124,10 +125,13 @@ def device_facts() -> Facts:
 
 def _ascend_facts(no_nvidia: str) -> Facts:
     """The chips of an Ascend host; why there is no device where it is none."""
-    facts = Facts(dict.fromkeys(DEVICE_FACTS), dict.fromkeys(DEVICE_FACTS, no_nvidia))
+    facts = Facts(reasons=dict.fromkeys(DEVICE_FACTS, no_nvidia))
+    facts.values.update(dict.fromkeys(DEVICE_FACTS))
     try:
         chips = ascend_chips()
-    except TelemetryError:
+    except TelemetryError as error:
+        if shutil.which("npu-smi"):
+            facts.reasons["devices"] = str(error)
         return facts
     facts.values["devices"] = [
         {

@@ -36,6 +36,16 @@ def judged(
     return [_told(document, found.get(str(document.get("trial_id")))) for document in documents]
 
 
+def violations(documents: Sequence[Document]) -> list[str]:
+    """One line for each judged document that was measured well and disagrees with its arm."""
+    return [
+        f"trial {told['trial_id']} is invalid: {told['reason']}"
+        for told in documents
+        if told.get("state") == TrialState.INVALID
+        and str(told.get("reason", "")).startswith(f"{GATE}: ")
+    ]
+
+
 def kept_outputs(folder: Path) -> Outputs:
     """Output ids that a trial's requests.parquet holds, by what was asked; {} from older files."""
     import pyarrow.parquet

@@ -12,10 +12,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from experiments.watch import Stopped
 from workbench.errors import BenchError
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.progress import Progress
 from workbench.store import Run, RunSummary, Store
-from workbench.words import counts_words
+from workbench.words import counts_words, duration_words, point_words
 
 RUNNER_LOG = "runner.log"
 POLL_S = 0.5
@@ -42,8 +44,9 @@ class SweepRun(Run):
     def wait(self) -> SweepRun:
         """Block until the sweep has ended; returns the run as stored.
 
-        SweepFailedError with the end of its log when it ended early. KeyboardInterrupt asks
-        the sweep to stop after the trial in flight, then goes on to the caller.
+        SweepFailedError with the end of its log when it ended early and nobody asked for that.
+        KeyboardInterrupt asks the sweep to stop after the trial in flight, then goes on to the
+        caller.
         """
         for _ in self._summaries():
             pass
@@ -62,7 +65,7 @@ class SweepRun(Run):
 
         handle = display(HTML(progress_html(self._alive(self.summary))), display_id=True)
         for summary in self._summaries():
-            handle.update(HTML(progress_html(summary)))
+            handle.update(HTML(progress_html(summary, self.progress())))
 
     def _show_as_text(self) -> None:
         from workbench.cli_output import say
@@ -95,6 +98,9 @@ class SweepRun(Run):
         self._process.wait()
         if len(self.refresh().documents()) >= self.planned:
             return self  # whatever the states of the trials: they are the result
+        told = self.progress()
+        if told is not None and told.sweep.stopped in (Stopped.BUDGET, Stopped.REQUEST):
+            return self
         store = self.folder.parent
         log = (self.folder / RUNNER_LOG).read_text("utf-8", "replace").splitlines()
         raise SweepFailedError(
@@ -107,11 +113,13 @@ class SweepRun(Run):
 def sweep(
     plan: str | Path | Mapping[str, object],
     store: str | Path = DEFAULT_STORE,
+    budget: str | None = None,
     **overrides: object,
 ) -> SweepRun:
     """Start measuring `plan` (a path or a mapping) in a child process; returns at once.
 
-    `overrides` replace fields of the plan, such as `max_trials=4`. Whatever is wrong with the
+    `overrides` replace fields of the plan, such as `max_trials=4`; `budget` is a time such as
+    `4h`, after which no trial is begun. Whatever is wrong with the
     plan is raised here, before anything starts. Works inside a running event loop.
     """
     from experiments.plan import load_plan
@@ -127,6 +135,7 @@ def sweep(
         warnings.warn(given, stacklevel=2)
     run = begin(looked, chosen).close()
     command = [sys.executable, "-m", "workbench", "resume", run.run_id]
+    command += [] if budget is None else ["--budget", budget]
     with (run.folder / RUNNER_LOG).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--store", str(chosen.path)],
@@ -145,15 +154,25 @@ def progress_text(summary: RunSummary) -> str:
     return f"{stored} of {summary.planned} trials ({counts}), {summary.state}"
 
 
-def progress_html(summary: RunSummary) -> str:
-    """A bar with the same words; labels below it."""
+def progress_html(summary: RunSummary, progress: Progress | None = None) -> str:
+    """A bar with the same words, what is measured now and the time left; labels below it."""
     stored = sum(summary.counts.values())
     labels = "".join(f"<div><b>{html.escape(label)}</b></div>" for label in summary.labels)
     return (
         f"<div style='font-family:sans-serif'><progress style='width:20em' "
         f"value='{stored}' max='{max(summary.planned, 1)}'></progress> "
-        f"{html.escape(progress_text(summary))}{labels}</div>"
+        f"{html.escape(progress_text(summary))}{_now_html(progress)}{labels}</div>"
     )
+
+
+def _now_html(progress: Progress | None) -> str:
+    """The trial in flight and the forecast; nothing where neither is known."""
+    current = progress.sweep.current if progress is not None else None
+    if progress is None or current is None:
+        return ""
+    left = duration_words(progress.sweep.time_left_s)
+    words = f"{point_words(current.axes)}, {current.activity}; time left: {left}"
+    return f"<div>{html.escape(words)}</div>"
 
 
 def _in_notebook() -> bool:

@@ -20,7 +20,7 @@ from experiments.identity import generator, seed_of
 from experiments.measurement import Measurement
 from experiments.metrics import measure
 from experiments.records import TrialRecord
-from experiments.resampling import COVERAGE, draws_over_repeats, t_quantile
+from experiments.resampling import COVERAGE, bounded_exp, draws_over_repeats, t_quantile
 from experiments.statistics import resampled
 from workbench.pareto import Values
 from workbench.repeats import REPEATS, TRIAL_IDS, values_by_repeat
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from workbench.stored_run import Run
 
 DRAWS = 1000
+DRAWS_WITHIN = 500  # of the requests of one trial, all metrics of which are resampled
 MOST_RESAMPLED = 200  # points of one repeat whose requests are read for one front
 MOST_DRAWN = 4_000_000  # numbers; many points get fewer draws
 LEAST_DRAWS = 100
@@ -107,7 +108,7 @@ def _from_intervals(
         if not np.isfinite([low, high]).all():
             known = False
         elif low > 0:
-            drawn[:, k] *= np.exp(shape[:, k] * np.log(high / low) / (2 * edge))
+            drawn[:, k] *= bounded_exp(shape[:, k] * np.log(high / low) / (2 * edge))
         else:
             drawn[:, k] += shape[:, k] * (high - low) / (2 * edge)
     return drawn, known
@@ -147,7 +148,7 @@ def resampled_trial(record: TrialRecord, *, seed: int) -> dict[str, Values]:
     measurement = Measurement(
         requests=record.requests, window_s=record.window_s, devices=_devices(record)
     )
-    found = resampled(measurement, draws=DRAWS, seed=seed)
+    found = resampled(measurement, draws=DRAWS_WITHIN, seed=seed)
     again = measure(measurement)
     centred: dict[str, Values] = {}
     for name, draws in found.items():

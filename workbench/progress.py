@@ -114,7 +114,7 @@ def _order(folder: Path, name: str) -> None:
 
 def take_orders(folder: Path) -> tuple[bool, list[TrialId]]:
     """Whether a stop was asked for, and the trials to skip; the orders are removed."""
-    found = sorted((folder / ORDERS).glob("[!.]*")) if (folder / ORDERS).is_dir() else []
+    found = [path for path in sorted((folder / ORDERS).glob("[!.]*")) if path.is_file()]
     for path in found:
         path.unlink(missing_ok=True)
     names = [path.name for path in found]

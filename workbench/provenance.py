@@ -126,7 +126,7 @@ def code_version(root: Path = CODE) -> str:
 def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that steer engines and libraries, secrets masked."""
     chosen = {name: environ[name] for name in sorted(environ) if name.startswith(RECORDED)}
-    return masked(chosen)
+    return {name: str(value) for name, value in masked(chosen).items()}
 
 
 def masked(values: Mapping[str, object]) -> dict[str, object]:

@@ -157,7 +157,7 @@ def _pool(found: pd.DataFrame, sound: list[np.ndarray], quantiles: Quantiles | N
             cells = {
                 place: unread if value is None else value.metric
                 for place, value in values.items()
-                if value is not None or known.iat[place]
+                if (known.iat[place] if value is None else value.metric.n > 0)
             }
             _put(found, name, cells)
 

@@ -6,6 +6,8 @@ The same run gives the same bytes: no clock, no random id, sorted keys.
 from __future__ import annotations
 
 import hashlib
+import io
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("html", "md", "csv")
 TEMPLATES = Path(__file__).parent / "templates"
+EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that zip archives know
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -64,6 +67,15 @@ def report_files(run: Run, formats: Sequence[str] = FORMATS) -> dict[str, bytes]
     files = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
     sums = [f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)]
     return {**files, "SHA256SUMS": "".join(sums).encode()}
+
+
+def bundle(files: Mapping[str, bytes]) -> bytes:
+    """The files as one zip archive; the same files give the same bytes."""
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(files):
+            archive.writestr(zipfile.ZipInfo(name, date_time=EPOCH), files[name])
+    return sink.getvalue()
 
 
 def render_html(content: Content) -> str:

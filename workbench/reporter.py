@@ -50,8 +50,9 @@ class Reporter:
     def _report(self) -> None:
         ended = False
         while not ended:
-            with contextlib.suppress(StoreError, OSError):
+            with contextlib.suppress(OSError):
                 self._obey()
+            with contextlib.suppress(StoreError):
                 content = progress_text(self._progress()).encode()
                 write_lightly(self._folder / PROGRESS, content)
             ended = self._ended.wait(self._interval_s)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import signal
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, cast, get_args
 
 from experiments.observe import HostObserver
 from experiments.outcome import Outcome
 from experiments.records import AxisValue, TrialId, TrialRecord
-from experiments.watch import Stopped, Watch
+from experiments.watch import Event, Stopped, Watch
+from workbench.errors import StoreError
 from workbench.files import explained
 from workbench.lock import utc_now
 from workbench.pace import StoredPace, stored_pace
@@ -56,9 +55,7 @@ class Outlook:
     @property
     def engine_starts(self) -> int:
         """How often an engine is started, at most."""
-        from experiments.forecast import starts
-
-        return starts(self.agenda)
+        return self.agenda.engine_starts
 
     @property
     def estimate_s(self) -> float:
@@ -74,8 +71,8 @@ class Outlook:
     @property
     def fingerprint(self) -> str | None:
         """The content identity of every checkpoint used; None for a simulated target."""
-        found = {str(t.facts.fingerprint) for t in self.trials if not t.facts.simulated}
-        return " ".join(sorted(found)) or None
+        found = {t.facts.fingerprint for t in self.trials if not t.facts.simulated}
+        return " ".join(sorted(name for name in found if name is not None)) or None
 
     def forecast(self) -> Forecast:
         """One that begins with what is stored and learns from what is measured."""
@@ -201,7 +198,7 @@ class Job:
         with Reporter(self.writer.run.folder, self.watch, self.progress), closing(found):  # type: ignore[type-var]
             for record in found:
                 stored = self._named(self._labelled(record))
-                self.writer.append(stored)
+                self._keep(stored)
                 self.states[record.state] += 1
                 yield stored
 
@@ -227,6 +224,16 @@ class Job:
         self.writer.close()
         return self.writer.run.refresh()
 
+    def _keep(self, record: TrialRecord) -> None:
+        """Store it; where that fails, progress.json says why, as far as there is room for it."""
+        try:
+            self.writer.append(record)
+        except StoreError as error:
+            time_utc = utc_now().isoformat(timespec="milliseconds")
+            self.watch.tells(Event(time_utc=time_utc, words=str(error), trial_id=record.trial_id))
+            self.watch.stops(Stopped.ERROR)
+            raise
+
     def _named(self, record: TrialRecord) -> TrialRecord:
         name = self.retried.get(record.trial_id, record.trial_id)
         return dataclasses.replace(record, trial_id=name)
@@ -237,15 +244,17 @@ class Job:
         return dataclasses.replace(record, labels=(*record.labels, DRIFTED))
 
 
-def begin(found: Outlook, store: Store, *, budget_s: float | None = None) -> Job:
-    """Make a run folder for the plan and open it.
+def begin(
+    found: Outlook, store: Store, *, budget_s: float | None = None, parent: str | None = None
+) -> Job:
+    """Make a run folder for the plan and open it; `parent` is the run that it confirms.
 
     DiskFullError or MemoryTooSmallError where it cannot fit; nothing is written then.
     """
     check_room(found, store)
     first = found.trials[0]
     environment = manifest(
-        settings=_distinct([trial.point.engine for trial in found.trials]),
+        settings=_settings(found),
         tokenizers=sorted({str(trial.facts.tokenizer_hash) for trial in found.trials}),
         folder=store.path,
     )
@@ -260,8 +269,16 @@ def begin(found: Outlook, store: Store, *, budget_s: float | None = None) -> Job
         engine=found.plan.target,
         accelerator=accelerator_of(found, environment),
         model=Path(str(first.facts.model)).name or "unnamed",
+        parent=parent,
     )
     return Job(outlook=found, writer=store.create(facts), budget_s=budget_s)
+
+
+def _settings(found: Outlook) -> dict[str, object]:
+    """Engine settings of the run; of what a search varies, the ends or choices it looks among."""
+    settings = _distinct([trial.point.engine for trial in found.trials])
+    over = found.plan.search.over if found.plan.search is not None else {}
+    return settings | {name: span.between for name, span in over.items() if name in settings}
 
 
 def _distinct(configurations: list[dict[str, AxisValue]]) -> dict[str, object]:
@@ -281,18 +298,3 @@ def accelerator_of(found: Outlook, environment: Mapping[str, object]) -> str:
         return "simulated"
     kinds = {trial.facts.accelerator for trial in found.trials}
     return processor_name(environment) if kinds == {"cpu"} else accelerator_name(environment)
-
-
-@contextmanager
-def stop_on_interrupt(watch: Watch) -> Iterator[None]:
-    """SIGINT once asks to stop after the running trial; a second one cancels it."""
-
-    def note(_signal: int, _frame: FrameType | None) -> None:
-        watch.ask_stop(Stopped.INTERRUPT)
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -33,7 +33,10 @@ def search_lines(run: Run) -> list[str]:
 
 def _answer(found: SearchVerdict) -> list[str]:
     if found.best is not None:
-        return [f"best of {found.tried}: {_told(found.spec, found.best)}"]
+        return [
+            f"best of {found.tried}, each measured once: {_told(found.spec, found.best)}",
+            "the best of many is partly luck: measure it again before it is quoted",
+        ]
     if not found.sound:
         return [f"no answer: none of {found.tried} trials is valid and measured {found.spec.goal}"]
     never = found.never_met

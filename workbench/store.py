@@ -40,6 +40,7 @@ class RunFacts:
     engine: str  # which target served: "in_process", "simulated"
     accelerator: str
     model: str
+    parent: str | None = None  # the run whose points are measured again
 
 
 class Store:

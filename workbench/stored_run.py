@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,6 +16,7 @@ from workbench.files import read_json, read_parquet, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
 from workbench.progress import Progress, read_progress
+from workbench.run_document import labels_of, part_of, planned_count
 from workbench.trial_files import check_version, read_document, read_record
 
 if TYPE_CHECKING:
@@ -70,10 +71,11 @@ class Run:
         self._now = now
         self._facts = read_json(folder / "run.json")
         check_version(self._facts, folder / "run.json")
-        self._planned = _count(self._facts, folder / "run.json")
+        self._planned = planned_count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
         self._judged: list[dict[str, object]] | None = None
         self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
+        self._numbers: pd.DataFrame | None = None
         self.refresh()
 
     @property
@@ -84,12 +86,12 @@ class Run:
     @property
     def plan(self) -> dict[str, object]:
         """The locked plan: every default filled in."""
-        return dict(_object(self._facts, "plan"))
+        return dict(part_of(self._facts, "plan"))
 
     @property
     def environment(self) -> dict[str, object]:
         """The environment manifest taken when the run began (workbench.provenance)."""
-        return dict(_object(self._facts, "environment"))
+        return dict(part_of(self._facts, "environment"))
 
     @property
     def code_version(self) -> str:
@@ -100,6 +102,12 @@ class Run:
     def checkpoint_fingerprint(self) -> str | None:
         """The content identity of the checkpoint; None where the target has none."""
         found = self._facts.get("checkpoint_fingerprint")
+        return None if found is None else str(found)
+
+    @property
+    def parent(self) -> str | None:
+        """The run whose points this one measured again; None for a run of its own."""
+        found = self._facts.get("parent")
         return None if found is None else str(found)
 
     @property
@@ -120,7 +128,7 @@ class Run:
         counts = Counter(str(found.get("state")) for found in newest)
         labels: dict[str, None] = {}
         for found in newest:
-            labels.update(dict.fromkeys(_labels(found)))
+            labels.update(dict.fromkeys(labels_of(found)))
         texts = {
             name: str(self._facts.get(name, ""))
             for name in ("name", "question", "started_utc", "engine", "accelerator", "model")
@@ -139,7 +147,7 @@ class Run:
         names = self._stored_names()
         missing = names - self._documents.keys()
         if missing:
-            self._judged = None
+            self._judged = self._numbers = None
         indexed = Index(self.folder.parent).documents(self.run_id) if len(missing) > 1 else {}
         for name in missing:
             found = indexed.get(name)
@@ -172,10 +180,9 @@ class Run:
     ) -> pd.DataFrame:
         """One row a point: its valid repeats as one, with intervals (`workbench.repeats`).
 
-        Costs are by `prices`; None: the store's own table, or the one that ships.
-
-        Quantiles of points with several repeats need the requests of each: they are read once,
-        of at most `most_read` trials (None: of all), and missing beyond.
+        Costs are by `prices`; None: the store's own table, or the one that ships. Quantiles of
+        several repeats need the requests of each: they are read once, of at most `most_read`
+        trials (None: of all), and missing beyond.
         """
         from workbench.repeats import pooled
 
@@ -194,14 +201,11 @@ class Run:
 
         None where the requests of one of them are not stored.
         """
-        from experiments.pooling import pooled_quantiles
-        from workbench.trial_columns import trial_columns
+        from workbench.trial_columns import quantiles_of
 
         if trial_ids not in self._quantiles:
-            read = [trial_columns(self._trial_folder(n), self._documents[n]) for n in trial_ids]
-            columns = [found for found in read if found is not None]
-            whole = len(columns) == len(read)
-            self._quantiles[trial_ids] = pooled_quantiles(columns) if whole else None
+            trials = [(self._trial_folder(name), self._documents[name]) for name in trial_ids]
+            self._quantiles[trial_ids] = quantiles_of(trials)
         return self._quantiles[trial_ids]
 
     def trials(self, *, prices: Prices | None = None) -> pd.DataFrame:
@@ -219,10 +223,13 @@ class Run:
         return with_cost(table, Host.of(self.environment, self.plan), prices, self.folder.parent)
 
     def metric(self, trial_id: str, name: str) -> float | None:
-        """One number of one trial; None where the trial lacks it."""
-        self._trial_folder(trial_id)
-        value = _object(_object(self._documents[trial_id], "metrics"), name).get("value")
-        return float(value) if isinstance(value, int | float) else None
+        """One number of one trial, derived ones included; None where the trial lacks it."""
+        if self._numbers is None:
+            self._numbers = self.trials().set_index("trial_id")
+        if name not in self._numbers.columns or trial_id not in self._numbers.index:
+            return None
+        value = float(self._numbers.at[trial_id, name])
+        return None if value != value else value
 
     def requests(self, trial_id: str) -> pd.DataFrame:
         """requests.parquet of one trial: one row a request."""
@@ -273,25 +280,3 @@ class Run:
                 remedy=f"`workbench show {self.run_id}` lists its trials.",
             )
         return self.folder / "trials" / trial_id
-
-
-def _count(found: Mapping[str, object], path: Path) -> int:
-    """The number of planned trials in run.json; StoreError when it is no such number."""
-    planned = found.get("planned", 0)
-    if type(planned) is not int or planned < 0:
-        raise StoreError(
-            f"is damaged (planned is {str(planned)[:80]!r}, not a number of trials).",
-            where=str(path),
-            remedy="Restore it from a copy, or move this folder out of the store.",
-        )
-    return planned
-
-
-def _object(found: Mapping[str, object], name: str) -> Mapping[str, object]:
-    value = found.get(name)
-    return value if isinstance(value, Mapping) else {}
-
-
-def _labels(found: Mapping[str, object]) -> Sequence[str]:
-    labels = found.get("labels")
-    return [str(label) for label in labels] if isinstance(labels, list) else []

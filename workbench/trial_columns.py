@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
+from experiments.pooling import PooledQuantile, pooled_quantiles
+from experiments.records import ChunkKind
 from experiments.request_columns import RequestColumns
 
 if TYPE_CHECKING:
@@ -15,9 +18,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 CHECKED = "e2e_s_mean"  # every request that succeeded has a sample of it
+LAG = "client_lag_s_p50"  # without a sample where there is no client of its own
 WANTED = (
-    "intended_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason", "error", "warm_up",
+    "intended_s", "dispatched_s", "sent_s", "chunk_time_s", "chunk_tokens", "finish_reason",
+    "error", "warm_up",
 )  # fmt: skip
+KINDS = "chunk_kind"  # absent in older files, null where every chunk is content
 
 
 def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumns | None:
@@ -29,7 +35,7 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
     import pyarrow.parquet
 
     try:
-        table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=list(WANTED))
+        table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=[*WANTED, KINDS])
     except (OSError, pyarrow.ArrowException):
         return None
     window = document.get("window_s")
@@ -37,8 +43,18 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
     for earliest_s in (-np.inf, begin):
         found = _columns(table, earliest_s)
         if _agrees(found, document):
-            return found
+            lags = _client_lags(table) if _told(document, LAG).get("n") else None
+            return dataclasses.replace(found, client_lag_s=lags)
     return None
+
+
+def quantiles_of(
+    trials: Sequence[tuple[Path, Mapping[str, object]]],
+) -> Mapping[str, PooledQuantile] | None:
+    """Quantiles of all requests of trials (folder, trial.json); None where one tells of none."""
+    read = [trial_columns(folder, document) for folder, document in trials]
+    columns = [found for found in read if found is not None]
+    return pooled_quantiles(columns) if len(columns) == len(read) else None
 
 
 def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
@@ -57,14 +73,38 @@ def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
         chunk_count=counts[kept],
         chunk_time_s=_flat(table, "chunk_time_s")[of_chunk].astype(float),
         chunk_tokens=_flat(table, "chunk_tokens")[of_chunk].astype(np.int64),
+        spoken_s=_spoken(table, kept),
         unsuccessful=int((measured & ~succeeded).sum()),
     )
 
 
-def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
+def _client_lags(table: pyarrow.Table) -> NDArray[np.float64]:
+    """[issued] from leaving the queue to being written, of what was measured."""
+    lags = _numbers(table, "sent_s") - _numbers(table, "dispatched_s")
+    return lags[~_flags(table, "warm_up") & np.isfinite(lags)]
+
+
+def _spoken(table: pyarrow.Table, kept: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+    """The first chunk of each request that is not reasoning; None where there is no reasoning."""
+    if KINDS not in table.column_names or table[KINDS].null_count == len(table):
+        return None
+    told = zip(table["chunk_time_s"].to_pylist(), table[KINDS].to_pylist(), strict=True)
+    return np.array([_first_spoken(times, kinds) for times, kinds in told], dtype=float)[kept]
+
+
+def _first_spoken(times: list[float], kinds: list[str] | None) -> float:
+    pairs = zip(times, kinds or [ChunkKind.CONTENT] * len(times), strict=True)
+    return next((at for at, kind in pairs if kind != ChunkKind.REASONING), np.nan)
+
+
+def _told(document: Mapping[str, object], metric: str) -> Mapping[str, object]:
     metrics = cast("Mapping[str, Mapping[str, object]]", document.get("metrics", {}))
-    told = metrics.get(CHECKED)
-    if told is None or told.get("value") is None:
+    return metrics.get(metric, {})
+
+
+def _agrees(found: RequestColumns, document: Mapping[str, object]) -> bool:
+    told = _told(document, CHECKED)
+    if told.get("value") is None:
         return False
     times = found.samples("e2e_s")
     return len(times) == told.get("n") and bool(

@@ -7,7 +7,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, fronts, markup, parts, reading
-from workbench.figures import best, cell_words, in_order, plural
+from workbench.figures import best, cell_words, changes_finding, in_order, plural
 
 TILES = (
     ("Best throughput per device", "output_tok_s_device"),
@@ -34,6 +34,7 @@ def main() -> None:
     address.show("run", shown)
     told = "Newest run" if shown == names[0] else "Run of this address"
     parts.live(lambda: _one(shown, told), shown)
+    _changed(shown, runs)
     parts.html(markup.section("Runs"))
     parts.html(_runs_table(runs[:MAX_RUNS]))
     if len(runs) > MAX_RUNS:
@@ -56,6 +57,34 @@ def _one(run_id: str, told: str) -> None:
         _card(summary)
         if front is not None and front.members:
             parts.html(_members(points, front, summary))
+
+
+def _changed(run_id: str, runs: list[wb.RunSummary]) -> None:
+    """What changed against the last run of the same plan, with a link to the whole comparison."""
+    summary = next(run for run in runs if run.run_id == run_id)
+    later = runs.index(summary) + 1
+    before = next((run for run in runs[later:] if run.name == summary.name), None)
+    if before is None or summary.state == "running":
+        return
+    key = (summary.run_id, sum(summary.counts.values()), sum(before.counts.values()))
+    parts.html(markup.section("What changed since the run of this plan before"))
+    link = address.link("compare", a=before.run_id, b=run_id, a_where="", b_where="")
+    told = _against(reading.store_path(), before.run_id, key)
+    parts.html(f'<p class="wb-note">{markup.plain(told)} {markup.anchor("Compare", link)}</p>')
+
+
+@st.cache_data(show_spinner=False, max_entries=32)
+def _against(store: str, before: str, key: tuple[str, int, int]) -> str:
+    """The finding of a comparison, or why there is none; `key` ends with what is stored."""
+    del store
+    try:
+        found = wb.compare(reading.reader(before).run, reading.reader(key[0]).run)
+        if found.blocked:
+            names = ", ".join(one.name.replace("_", " ") for one in found.blocked)
+            return f"Not comparable with {before}: these differ: {names}."
+        return f"{changes_finding(found)} (against {before})."
+    except wb.BenchError as error:
+        return f"Not comparable with {before}: {error}"
 
 
 def _eyebrow(summary: wb.RunSummary, told: str) -> list[str]:

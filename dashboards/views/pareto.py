@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, finding, number, pareto, plural
+from workbench.figures import Look, finding, number, pareto, plural, target_marks
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
@@ -59,7 +59,7 @@ def _body(run_id: str, view: View | None) -> None:
     summary = reader.refresh()
     every = reader.points()
     points = controls.filtered(every, view.kept if view else {})
-    found = fronts.front(points, view.x, view.y, view.by) if view else None
+    found = fronts.front(points, view.x, view.y, view.by, reader.run) if view else None
     parts.html(_heading(summary))
     parts.banners(summary)
     if view is None or found is None:
@@ -106,20 +106,33 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     spec_x, spec_y = wb.METRICS[view.x], wb.METRICS[view.y]
     at_least = "at least" if found.x.direction == "max" else "at most"
     parts.html(markup.section(f"Ranked by {spec_y.label.lower()}"))
-    target = st.number_input(
-        f"Only points with {spec_x.label.lower()} {at_least} ({spec_x.unit})",
-        value=_target(),
-        placeholder="any",
-        min_value=0.0,
-        key="pareto.target",
-        width=360,
-    )
-    address.remember("target", None if target is None else f"{target:g}")
+    target = _target_slider(points, f"{spec_x.label} {at_least} ({spec_x.unit})", view.x)
     rows = fronts.ranked(points, found, target)
+    if target is not None:
+        parts.html("".join(map(markup.note, fronts.attained(found, target))))
     parts.html(_ranking_note(len(rows), len(points), target))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:
         _table(shown, points, view)
+
+
+def _target_slider(points: pd.DataFrame, label: str, metric: str) -> float | None:
+    """The target that x must reach; None at the slider's first mark, which asks for nothing."""
+    marks = target_marks(points, metric)
+    if len(marks) < 2:
+        return None
+    asked = _target()
+    options = [None, *sorted({*marks, *([asked] if asked is not None else [])})]
+    target = st.select_slider(
+        label,
+        options,
+        value=asked,
+        format_func=lambda mark: "any" if mark is None else number(mark),
+        key="pareto.target",
+        width=520,
+    )
+    address.remember("target", None if target is None else f"{target:g}")
+    return target
 
 
 def _target() -> float | None:
@@ -134,12 +147,13 @@ def _ranking_note(count: int, total: int, target: float | None) -> str:
     reach = "" if target is None else " that meet the target"
     cut = f", the first {MAX_ROWS} shown" if count > MAX_ROWS else ""
     return markup.note(
-        f"{plural(count, 'valid point')}{reach} of {total:,}{cut}. Select a row to see its trial."
+        f"{plural(count, 'valid point')} of {total:,}{reach}{cut}. Select a row to see its trial."
     )
 
 
 def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:
-    shown = fronts.ranking_table(rows, points, (view.y, view.x))
+    chance = "P(on front)" if address.parameter("target") is None else "P(best at the target)"
+    shown = fronts.ranking_table(rows, points, (view.y, view.x), chance)
     st.session_state["pareto.rows"] = rows["trial_id"].tolist()
     digits = dict.fromkeys(shown.select_dtypes("float"), number)
     st.dataframe(

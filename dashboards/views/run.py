@@ -8,7 +8,7 @@ import yaml
 
 import workbench as wb
 from dashboards import address, environment_view, markup, parts, reading, trial_view
-from workbench.figures import cell_words, in_order, interval, number, value_text
+from workbench.figures import by_axes, cell_words, interval, number
 
 SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
 MAX_TRIALS = 200
@@ -63,7 +63,7 @@ def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
     shown = [name for name in SHOWN if name in trials]
     heads = ["State", "Trial"]
     heads += [wb.METRICS[name].heading for name in shown]
-    first = _by_axes(trials).head(MAX_TRIALS)
+    first = by_axes(trials).head(MAX_TRIALS)
     names = _names(trials, first)
     rows = [
         _trial_row(row, name, shown, summary)
@@ -72,20 +72,6 @@ def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
     parts.html(markup.table(heads, rows, stacked=True))
     if len(trials) > MAX_TRIALS:
         parts.html(markup.note(f"The first {MAX_TRIALS} of {len(trials):,} trials."))
-
-
-def _by_axes(trials: pd.DataFrame) -> pd.DataFrame:
-    """The trials in the order of their axes, then of their repeats; numbers before words."""
-    axes = [name for name in trials if name.startswith("axis.")]
-    places = pd.DataFrame(
-        {name: _places(trials[name].map(value_text)) for name in axes}, index=trials.index
-    )
-    places["repeat"] = trials["repeat"]
-    return trials.loc[places.sort_values(list(places), kind="stable").index]
-
-
-def _places(words: pd.Series) -> pd.Series:
-    return words.map({text: place for place, text in enumerate(in_order(words.unique()))})
 
 
 def _names(trials: pd.DataFrame, rows: pd.DataFrame) -> list[str]:

@@ -45,7 +45,7 @@ class TargetFacts:
 class Exchange:
     """What an HTTP request was in the end. Instants as in `Received`; None: it never came to it."""
 
-    sent_ns: int | None  # the last byte of the request was written
+    sent_ns: int | None  # connected, and the body of the request about to be written
     headers_ns: int | None
     closed_ns: int
     error_kind: str | None = None

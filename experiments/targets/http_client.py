@@ -58,7 +58,7 @@ class HttpClient:
         )
         task = self._loop.create_task(self._run(exchange))
         self._tasks[request.request_id] = task
-        task.add_done_callback(lambda _: self._over(exchange))
+        task.add_done_callback(lambda ended: self._over(exchange, ended))
 
     def connect(self) -> None:
         """Open one connection; that the server refuses it is for the first request to find."""
@@ -92,8 +92,10 @@ class HttpClient:
         finally:
             self._lanes.give(lane)
 
-    def _over(self, exchange: HttpExchange) -> None:
-        del self._tasks[exchange.request.request_id]
+    def _over(self, exchange: HttpExchange, ended: asyncio.Task[None]) -> None:
+        """The id may be in use again: its last delivery came before this."""
+        if self._tasks.get(exchange.request.request_id) is ended:
+            del self._tasks[exchange.request.request_id]
         exchange.break_off()
 
     def _deliver(self, received: Received) -> None:

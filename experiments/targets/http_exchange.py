@@ -99,8 +99,8 @@ class HttpExchange:
             await response.aclose()
 
     async def _trace(self, event: str, _details: object) -> None:
-        if event.endswith("send_request_body.complete"):
-            self._sent_ns = self.now_ns()
+        if event.endswith("send_request_body.started"):
+            self._sent_ns = self.now_ns()  # after the write it may be late, to the server's credit
         elif event.endswith("receive_response_headers.complete"):
             self._headers_ns = self.now_ns()
 

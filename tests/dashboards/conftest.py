@@ -70,6 +70,22 @@ def open_page(stores, monkeypatch):
     return opened
 
 
+def walk(store, skipped=()):
+    """Every page of a store in turn, in one visit: its name and what it shows."""
+    before, sys.argv = sys.argv, ["app.py", "--store", str(store)]
+    try:
+        st.cache_data.clear()
+        app = AppTest.from_file(str(APP), default_timeout=60).run()
+        yield "overview", app
+        for page in PAGES:
+            if page != "overview" and page not in skipped:
+                app.query_params.clear()
+                app.switch_page(f"views/{page}.py")
+                yield page, app.run()
+    finally:
+        sys.argv = before
+
+
 MARKUP = ("html", "markdown", "caption", "error", "warning")  # what a browser interprets
 
 

@@ -13,11 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from typer.testing import CliRunner
 
 from experiments.plan import load_plan
 from tests.fakes import records
-from workbench.cli import app
+from tests.fakes.command import last_json, workbench
 from workbench.store import Store
 
 PLAN = {
@@ -30,25 +29,10 @@ PLAN = {
 }
 
 
-@pytest.fixture
-def here(tmp_path, monkeypatch):
-    """An empty folder to work in."""
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
-
-
-def workbench(*arguments):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments])
-
-
 def written(folder, **changes):
     path = folder / "plan.yaml"
     path.write_text(yaml.safe_dump({**PLAN, **changes}))
     return path
-
-
-def last_json(result):
-    return json.loads(result.stdout.rstrip().splitlines()[-1])
 
 
 def test_a_run_is_planned_measured_listed_shown_and_reported(here):

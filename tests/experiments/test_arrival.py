@@ -154,6 +154,39 @@ def test_a_load_that_clients_cannot_share_is_refused(fields, said):
     check_clients(load(**fields), 1)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"kind": "poisson", "rate": 0.0},
+        {"kind": "poisson", "rate": 1e308},
+        {"kind": "constant", "rate": -1.0},
+        {"kind": "gamma", "rate": 1.0, "shape": 0.0},
+        {"kind": "gamma", "rate": 1.0, "shape": float("nan")},
+        {"kind": "ramp", "rate": 1.0, "ramp_s": 0.0},
+        {"kind": "ramp", "rate": 1.0, "rate_from": -1.0, "ramp_s": 1.0},
+        {"kind": "poisson", "rate": 1.0, "max_concurrency": 0},
+        {"kind": "sessions", "concurrency": 1, "turns": 0},
+        {"kind": "sessions", "concurrency": 1, "think_s": -1.0},
+        {"kind": "sessions", "concurrency": 1, "think": "never"},
+        {"kind": "batch", "batch_size": 0},
+        {"kind": "decode_batch", "output_tokens": 2},
+    ],
+)
+def test_a_load_out_of_range_is_refused_by_its_field(fields):
+    named = list(fields)[-1] if fields.get("ramp_s") != 1.0 else "rate_from"
+    with pytest.raises(PlanError, match=named):
+        trials(load=fields)
+
+
+def test_a_ramp_may_fall_and_extreme_loads_stay_finite():
+    horizon = Horizon(requests=5000, measured_s=10.0)
+    down = times(horizon, kind="ramp", rate=10.0, rate_from=100.0, ramp_s=10.0)
+    assert np.isfinite(down).all()
+    assert np.searchsorted(down, 10.0) == pytest.approx(550, rel=0.2)
+    for rate, shape in ((1e6, 1e-3), (1e6, 1e6), (1e-3, 1e-3)):
+        assert np.isfinite(times(horizon, kind="gamma", rate=rate, shape=shape)).all()
+
+
 def test_a_round_waits_for_every_request_of_the_one_before():
     rounds = RoundArrival(3)
     assert [rounds.due_s(i, i) for i in range(3)] == [0.0, 0.0, 0.0]

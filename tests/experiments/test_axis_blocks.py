@@ -149,3 +149,28 @@ def test_a_condition_may_vary_the_load_and_the_workload():
 def test_a_wrong_condition_is_refused_by_its_place(when, said):
     with pytest.raises(PlanError, match=said):
         agenda(axes=[{"when": when, "product": {"replay_keep_tokens": [140, 256]}}])
+
+
+@given(
+    st.lists(st.integers(0, 5), min_size=1, unique=True),
+    st.lists(st.integers(1, 9), min_size=1, max_size=4, unique=True),
+    st.lists(st.sampled_from([140, 150, 160, 200]), min_size=1, unique=True),
+    st.integers(0, 5),
+)
+def test_conditions_give_the_points_that_brute_force_gives(drafts, sizes, keeps, threshold):
+    blocks = [
+        {"when": f"draft_length > {threshold}", "product": {"replay_keep_tokens": keeps}},
+        {"product": {"draft_length": drafts, "batch_size": sizes}},
+    ]
+    expected = {
+        (draft, size, keep)
+        for draft in drafts
+        for size in sizes
+        for keep in (keeps if draft > threshold else [140])
+    }
+    found = [
+        (axes["draft_length"], axes["batch_size"], axes["replay_keep_tokens"])
+        for axes in axes_of(agenda(axes=blocks))
+    ]
+    assert len(found) == len(set(found))
+    assert set(found) == expected

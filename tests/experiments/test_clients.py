@@ -11,7 +11,7 @@ import pytest
 from experiments.arrival import Horizon, Share
 from experiments.clients import ClientPool
 from experiments.clock import SystemClock
-from experiments.errors import PlanError, TargetError
+from experiments.errors import PlanError, SkipRequestedError, TargetError
 from experiments.feed import feed_of
 from experiments.gates_client import CLIENT_DIED
 from experiments.load import Phase
@@ -126,6 +126,22 @@ def test_a_client_killed_between_two_phases_is_replaced(run, pools):
         os.kill(pools[1].pids[0], signal.SIGKILL)
         time.sleep(0.2)
         assert all(map(succeeded, run(server, 1, asked).requests))
+
+
+def test_a_phase_that_is_given_up_ends_at_once_and_the_next_one_runs(run, pools):
+    def give_up():
+        raise SkipRequestedError("enough")
+
+    with serving(at_once) as server:
+        asked = phase_of(server, ClosedLoad(batch_size=1), seconds=60.0)
+        pools[1].heed = give_up
+        begun = time.monotonic()
+        with pytest.raises(SkipRequestedError):
+            run(server, 1, asked)
+        assert time.monotonic() - begun < 30
+        pools[1].heed = lambda: None
+        again = phase_of(server, ClosedLoad(batch_size=1), seconds=0.2)
+        assert all(map(succeeded, run(server, 1, again).requests))
 
 
 def test_records_of_a_megabyte_come_back_from_every_client(run):

@@ -1,5 +1,6 @@
 import pytest
 
+from experiments.client_metrics import client_metrics
 from experiments.gate_limits import GateLimits
 from experiments.gate_parts import Evidence
 from experiments.gates_client import CLIENT_DIED, client_cpu, client_lag, client_processes
@@ -41,10 +42,8 @@ def test_a_client_that_sends_late_at_the_99th_percentile_is_the_bottleneck():
 
 
 def test_what_waits_for_a_slot_on_purpose_is_due_when_it_leaves_the_queue():
-    queued = [sent(3.0, dispatched_s=2.999)]
-    assert not client_lag(evidence(queued)).passed
-    assert client_lag(evidence(queued, workload={"max_concurrency": 1})).passed
-    assert client_lag(evidence(queued, batch_size=1)).passed
+    assert client_lag(evidence([sent(3.0, dispatched_s=2.999)])).passed
+    assert not client_lag(evidence([sent(3.0, dispatched_s=2.9)])).passed
 
 
 def test_a_client_that_takes_most_of_a_core_is_the_bottleneck():
@@ -67,6 +66,25 @@ def test_a_client_process_that_died_makes_the_trial_invalid_and_is_named():
     assert not found.passed
     assert "client 1 with 2 requests" in found.message
     assert client_processes(evidence([sent(0.0)])).passed
+
+
+def test_the_metrics_of_the_client_are_missing_where_there_is_none():
+    here = client_metrics(measurement([request([(5.0, 1)], sent_s=3.0)]))
+    assert {value.value for value in here.values()} == {None}
+    assert all(value.reason for value in here.values())
+
+
+def test_the_metrics_of_the_client_are_those_of_its_requests_and_samples():
+    counted = {"retokenised_tokens": 3, "output_tokens": 6, "server_prompt_tokens": 12}
+    many = [sent(0.001 * (i + 1), i / 100, **counted) for i in range(400)]
+    found = client_metrics(evidence(many, cpu=(20, 40)).measurement)
+    assert found["client_lag_s_p50"].value == pytest.approx(0.2, abs=0.002)
+    assert found["client_lag_s_p99"].value == pytest.approx(0.396, abs=0.002)
+    assert found["client_cpu_percent"].value == 30
+    assert found["retokenised_ratio"].value == pytest.approx(0.5)
+    assert found["server_prompt_ratio"].value == pytest.approx(1.2)
+    few = client_metrics(measurement([sent(0.001)]))
+    assert few["client_lag_s_p99"].value is None
 
 
 def test_an_engine_in_this_process_has_no_client_to_judge():

@@ -1,5 +1,6 @@
 """Quantiles over repeats rest on all their requests, and columns hold the samples of requests."""
 
+import dataclasses
 import re
 
 import numpy as np
@@ -78,7 +79,24 @@ def test_failures_of_any_repeat_are_infinite_in_adjusted_quantiles():
     assert "infinite" in pooled_quantiles(failing)["e2e_s_p90_adj"].metric.reason
 
 
+def test_lags_of_a_client_are_pooled_with_those_of_requests_that_failed():
+    alone = pooled_quantiles([waits(1.0, 2.0, 3.0, 4.0)])["client_lag_s_p50"]
+    assert alone.metric.n == 0  # no client of its own
+    told = [
+        dataclasses.replace(waits(1.0), client_lag_s=np.full(300, lag), unsuccessful=299)
+        for lag in (0.001, 0.003)
+    ]
+    assert pooled_quantiles(told)["client_lag_s_p99"].metric.value == 0.003
+
+
 def test_every_quantile_metric_has_a_rule():
     named = {name for name in METRICS if re.search(r"_p\d+(_adj)?$", name)}
     positions = {name for name in named if name.startswith("acceptance_p")}  # of a draft
     assert named - positions == POOLED_METRICS
+
+
+def test_time_to_the_first_word_skips_reasoning_and_requests_that_only_reasoned():
+    plain = waits(1.0, 2.0, 3.0)
+    assert plain.samples("ttfo_s") == pytest.approx(plain.samples("ttft_s"))
+    thinking = dataclasses.replace(plain, spoken_s=np.array([2.5, np.nan, 4.0]))
+    assert thinking.samples("ttfo_s") == pytest.approx([2.5, 4.0])

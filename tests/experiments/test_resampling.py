@@ -52,6 +52,13 @@ def test_draws_of_repeats_have_the_quantiles_of_their_interval_and_keep_what_met
     assert (drawn == draws_over_repeats(values, means, draws=100_000, seed=1)).all()
 
 
+def test_draws_from_two_repeats_reach_far_and_stay_finite():
+    values = np.array([[1.0, -5.0], [9.0, 5.0]])
+    drawn = draws_over_repeats(values, values.mean(axis=0), draws=20_000, seed=3)
+    assert np.isfinite(drawn).all()
+    assert (drawn[:, 0] > 0).all()
+
+
 def test_one_repeat_has_no_interval_and_zeros_have_one_without_a_logarithm():
     assert np.isnan(over_repeats(np.array([[1.0]]), np.array([1.0]))).all()
     low, high = over_repeats(np.array([[0.0], [1.0], [2.0]]), np.array([1.0]))

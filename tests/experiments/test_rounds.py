@@ -2,9 +2,11 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from experiments.errors import PlanError, WorkloadError
+from experiments.load_metrics import over_rounds
 from experiments.load_specs import BatchLoad
 from experiments.measurement import Measurement
 from experiments.records import TrialState
@@ -87,6 +89,8 @@ def test_no_window_at_all_is_an_empty_one_and_gives_no_number():
         load={"kind": "batch", "batch_size": 2},
         protocol=SLOW,
     )
+    assert record.state is TrialState.INVALID
+    assert "rounds could be measured; in each" in record.reason
     assert record.metrics["output_tok_s"].value is None
     assert record.metrics["decode_step_s"].reason == "no round has a window"
     assert values(record)["rounds"] == 0
@@ -124,6 +128,21 @@ def test_decode_at_a_fixed_batch_fixes_the_lengths():
     assert found["output_tok_s"] == pytest.approx(4 * 3 / 0.03, rel=1e-3)
 
 
+def test_what_rounds_give_has_an_interval_that_covers_the_truth():
+    stream = np.random.default_rng(0)
+    covered = 0
+    for _ in range(400):
+        length = stream.uniform(0.5, 1.5, size=8)
+        found = over_rounds(50.0 * length + stream.normal(0, 3, size=8), length, 8)
+        assert found.low < found.value < found.high
+        covered += found.low <= 50.0 <= found.high
+    assert 0.92 <= covered / 400 <= 0.98
+    assert over_rounds([1.0, 2.0], [1.0, 2.0], 2).low is None
+    assert over_rounds([], [], 0).reason == "no round has a window"
+    steady = over_rounds([2.0, 4.0, 2.0], [1.0, 2.0, 1.0], 3)
+    assert (steady.low, steady.value, steady.high) == (2.0, 2.0, 2.0)
+
+
 def test_the_most_requests_are_whole_rounds():
     load = BatchLoad(kind="batch", batch_size=3)
     assert most_requests(load, 10) == 9
@@ -140,6 +159,10 @@ def test_the_most_requests_are_whole_rounds():
         (
             {"load": {"kind": "prefill_step", "token_budget": 4096, "prompt_tokens": 64}},
             "4096 tokens in a step on an engine that takes 2048",
+        ),
+        (
+            {"load": {"kind": "prefill_step", "token_budget": 10**9, "prompt_tokens": 1}},
+            "1000000000 prompts, more than 100000",
         ),
         (
             {"load": {"kind": "prefill_step", "token_budget": 9, "prompt_tokens": 10}},

@@ -224,6 +224,16 @@ def test_a_trace_is_scaled_so_that_its_longest_session_fits(tmp_path):
     assert trial.workload.session_tokens(None) > 4000
 
 
+def test_the_sample_of_sessions_can_be_played():
+    record = measured(
+        workloads=[{"name": "m", "kind": "trace", "path": "sample:turns"}],
+        load={"kind": "trace"},
+        protocol={**PROTOCOL, "measured_requests": 3},
+    )
+    assert sorted((r.session, r.turn) for r in asked(record)) == [(0, 0), (0, 1), (1, 0)]
+    assert values(record)["sessions_completed"] == 2
+
+
 def test_a_session_without_a_first_instant_is_refused(tmp_path):
     rows = [{"session_id": "a", "input_length": 9, "output_length": 2, "delay": 5}]
     with pytest.raises(WorkloadError, match="first turns have no instants"):

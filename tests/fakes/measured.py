@@ -10,18 +10,26 @@ from experiments.records import Chunk, TrialRecord
 from experiments.statistics import with_intervals
 from tests.fakes import records
 
-COUNT = 24  # requests of a trial
+COUNT = 12  # requests of a trial
 
 
 def trial(
-    *, speed: float = 1.0, repeat: int = 0, seed: int = 0, count: int = COUNT, **axes
+    *,
+    speed: float = 1.0,
+    repeat: int = 0,
+    seed: int = 0,
+    count: int = COUNT,
+    intervals: bool = True,
+    **axes,
 ) -> TrialRecord:
     """One trial `speed` times as fast as the plain one; requests differ by `seed` and repeat."""
     requests = requests_at(speed, np.random.default_rng([seed, repeat]), count)
     m = Measurement(
         requests=requests, window_s=(0.0, max(r.chunks[-1].time_s for r in requests)), devices=1
     )
-    metrics = with_intervals(measure(m), m, draws=100, seed=seed)
+    metrics = measure(m)
+    if intervals:
+        metrics = with_intervals(metrics, m, draws=100, seed=seed)
     plain = records.record(repeat=repeat, **axes)
     return dataclasses.replace(
         plain, metrics=metrics, requests=requests, window_s=m.window_s, labels=()
@@ -59,4 +67,7 @@ def repeats(times: int, *, speed: float = 1.0, noise: float = 0.01, seed: int = 
     """`times` repeats of one point whose speed scatters by `noise` from run to run."""
     generator = np.random.default_rng([seed, 17])
     speeds = speed * np.exp(noise * generator.standard_normal(times))
-    return [trial(speed=float(one), repeat=k, seed=seed, **axes) for k, one in enumerate(speeds)]
+    return [
+        trial(speed=float(one), repeat=k, seed=seed, intervals=False, **axes)
+        for k, one in enumerate(speeds)
+    ]

@@ -33,17 +33,17 @@ class Say:
         return " a" * self.tokens if self.text is None else self.text
 
 
-def acts(api, says, *, counted=True, end=True, say_usage=True, ids=False):
+def acts(api, says, *, prompt=5, counted=True, end=True, ids=False):
     """The acts of a stream: an opening, the pieces, the end at once after the last one."""
-    found, made = [Act(data=opening(api, 5) or b": hello\n\n")], 0
+    found, made = [Act(data=opening(api, prompt) or b": hello\n\n")], 0
     for say in says:
         made += say.tokens
-        usage = Usage(prompt=5, output=made) if counted else None
+        usage = Usage(prompt=prompt, output=made) if counted else None
         token_ids = list(range(say.tokens)) if ids else None
         data = chunk(api, say.words(), say.kind, usage=usage, token_ids=token_ids)
         found.append(Act(delay_s=say.delay_s, data=data, tokens=say.tokens))
     if end:
-        last = closing(api, Usage(prompt=5, output=made), say_usage=say_usage)
+        last = closing(api, Usage(prompt=prompt, output=made))
         found.append(Act(data=last))
     return found
 
@@ -76,7 +76,7 @@ def serving(script):
 
 def answering(*says, **options):
     """A script that answers every request alike."""
-    return lambda ask: Answer(acts=acts(ask.api, says, **options))
+    return lambda ask: Answer(acts=acts(ask.api, says, prompt=ask.prompt_tokens, **options))
 
 
 class ScriptedTransport(httpx.AsyncBaseTransport):

@@ -288,12 +288,17 @@ def fill_store(
     name: str = "demo",
     question: str = "Does drafting pay on one host?",
     planned: int | None = None,
+    **changes: object,
 ) -> Run:
-    """A stored run of `records` (default: the whole sweep) under `path`, closed."""
+    """A stored run of `records` (default: the whole sweep) under `path`, closed.
+
+    `changes` replace fields of run.json.
+    """
     records = sweep_records() if records is None else records
     count = len(records) if planned is None else planned
     store = Store(path)
-    with store.create(facts(count, name, question)) as writer:
+    kept = dataclasses.replace(facts(count, name, question), **changes)
+    with store.create(kept) as writer:
         for item in records:
             writer.append(item)
     return store.run(writer.run.run_id)

@@ -13,7 +13,7 @@ from experiments.outputs import asked, fingerprints, kept
 from experiments.records import Point, RequestRecord, TrialId, TrialState
 from tests.fakes.records import facts, fill_store, record
 from workbench.agreement import ROUNDING_FLIPS, agreements
-from workbench.judged import judged
+from workbench.judged import judged, violations
 from workbench.store import Store
 from workbench.trial_files import document
 
@@ -226,6 +226,11 @@ def test_a_violated_agreement_is_invalid_wherever_the_run_is_read(violated):
     x, y = (wb.Axis(metric=name, direction="max") for name in ("tok_s_user", "output_tok_s"))
     front = wb.pareto(violated.points(), x, y)
     assert "b" not in front.members
+
+
+def test_the_end_of_a_run_names_the_arms_that_disagree(violated):
+    (line,) = violations(violated.judged())
+    assert line.startswith("trial b is invalid: agreement: 1 of 4 greedy outputs differ")
 
 
 def test_what_is_stored_stays_as_it_was_measured(violated):

@@ -6,7 +6,7 @@ import pytest
 
 import workbench as wb
 from experiments.errors import PlanError
-from tests.fakes import records
+from tests.fakes import progress, records
 from workbench import live
 
 PLAN = {
@@ -76,3 +76,17 @@ def test_the_notebook_bar_is_updated_in_place(tmp_path, monkeypatch):
     monkeypatch.setattr("IPython.display.display", lambda content, display_id: Handle())
     wb.sweep(PLAN, store=tmp_path).live()
     assert "2 of 2 trials" in shown[-1]
+
+
+def test_a_sweep_out_of_budget_is_no_failure(tmp_path):
+    run = wb.sweep(PLAN, store=tmp_path, budget="0.1s").wait()
+    assert run.summary.state == "interrupted"
+    assert run.progress().sweep.stopped == "budget"
+
+
+def test_the_notebook_bar_tells_what_is_measured_now(tmp_path):
+    run = records.fill_store(tmp_path, records.sweep_records())
+    shown = live.progress_html(run.summary, progress.progress())
+    assert "16 in flight, draft length 5, under load; time left: 12 min" in shown
+    hostile = live.progress_html(run.summary, progress.progress(records.HOSTILE[0]))
+    assert "<img" not in hostile

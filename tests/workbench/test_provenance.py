@@ -159,6 +159,17 @@ def test_ascend_chips_are_the_devices_of_a_host_without_nvidia(monkeypatch):
     assert found["reasons"]["driver"]
 
 
+def test_an_ascend_host_that_cannot_be_read_says_why(monkeypatch, tmp_path):
+    tool = tmp_path / "npu-smi"
+    tool.write_text("#!/bin/sh\necho 'dcmi module initialize failed. ret is -8005'\n")
+    tool.chmod(0o755)
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = manifest(environ={})
+    assert found["devices"] is None
+    assert "may not reach the devices (-8005)" in found["reasons"]["devices"]
+
+
 @pytest.mark.parametrize(
     ("value", "kept"),
     [

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.measurement import ttft_s
-from experiments.records import MetricValue, TrialState
+from experiments.records import ChunkKind, MetricValue, TrialState
 from tests.fakes import measured, records
 from workbench.fronts import pareto
 from workbench.pareto import Axis
@@ -53,6 +53,26 @@ def test_quantiles_of_repeats_rest_on_all_their_requests(tmp_path):
     assert point["ttft_s_p99"] == pytest.approx(np.quantile(waits, 0.99))
     assert point["ttft_s_p99.n"] == 240  # no repeat has enough for itself
     assert point["ttft_s_p99.low"] < point["ttft_s_p99"] < point["ttft_s_p99.high"]
+
+
+def test_reasoning_is_told_from_answers_in_the_stored_requests(tmp_path):
+    def thinking(item):
+        requests = tuple(
+            dataclasses.replace(
+                r,
+                chunks=tuple(
+                    dataclasses.replace(c, kind=ChunkKind.REASONING) if place < 3 else c
+                    for place, c in enumerate(r.chunks)
+                ),
+            )
+            for r in item.requests
+        )
+        return dataclasses.replace(item, requests=requests)
+
+    items = [thinking(item) for item in measured.repeats(2, count=30)]
+    (point,) = stored(tmp_path, *items).points().to_dict("records")
+    spoken = [r.chunks[3].time_s - r.sent_s for item in items for r in item.requests]
+    assert point["ttfo_s_p90"] == pytest.approx(np.quantile(spoken, 0.9))
 
 
 def test_quantiles_beyond_what_may_be_read_are_missing_and_means_are_there(tmp_path):

@@ -5,6 +5,7 @@ import errno
 import json
 import math
 import os
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -301,6 +302,15 @@ def test_a_silent_writer_on_another_host_is_waited_for_before_it_is_taken_for_de
         Store(tmp_path).writer(run.run_id)
     old = path.stat().st_mtime - 2 * lock.SILENCE_S
     os.utime(path, (old, old))
+    assert run.summary.state == "complete"
+    with Store(tmp_path).writer(run.run_id):
+        pass
+
+
+def test_a_process_that_was_given_a_dead_writer_s_number_is_a_stranger(tmp_path):
+    run = records.fill_store(tmp_path, [records.record()])
+    held = {"pid": os.getpid(), "process_started": 1.0, "host": socket.gethostname()}
+    (run.folder / lock.LOCK_NAME).write_text(json.dumps(held))
     assert run.summary.state == "complete"
     with Store(tmp_path).writer(run.run_id):
         pass

@@ -1,0 +1,139 @@
+"""Whether two sides may be compared: what differs between them, told before any difference.
+
+`block`: a delta would be of something else than what is compared, so it is refused unless the
+name is accepted. `warn`: it may move the numbers. `note`: it is said, and expected to. A fact
+that one side lacks is a warning; silence would be a claim.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from workbench.comparability_rules import BLOCKING, RULES, Rule, Severity, Side
+from workbench.errors import UsageError
+from workbench.figures_text import value_text
+
+__all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """One fact in which two sides differ, or that one of them lacks."""
+
+    name: str  # what `--accept` calls it
+    a: str
+    b: str
+    severity: Severity
+    sentence: str
+    accepted: bool = False  # a block that was accepted by name
+
+    @property
+    def blocks(self) -> bool:
+        """True where no delta may be shown."""
+        return self.severity is Severity.BLOCK and not self.accepted
+
+
+def differences(
+    a: Side, b: Side, *, chosen: Collection[str] = (), accept: Collection[str] = ()
+) -> tuple[Difference, ...]:
+    """What differs, blocks first. `chosen` names settings that differ because they were asked to.
+
+    UsageError where `accept` names nothing that could block.
+    """
+    _refuse_unknown(accept)
+    found = [_judged(rule, a, b) for rule in RULES if rule.matters(a) or rule.matters(b)]
+    told = [one for one in found if one is not None]
+    told = [_as_chosen(one) if one.name in chosen else one for one in told]
+    told = [dataclasses.replace(one, accepted=one.name in accept) for one in told]
+    told += _settings(a, b, chosen)
+    order = list(Severity)
+    return tuple(sorted(told, key=lambda one: order.index(one.severity)))
+
+
+def _judged(rule: Rule, a: Side, b: Side) -> Difference | None:
+    first, second = rule.read(a), rule.read(b)
+    if rule.same(first, second):
+        return _dirty_on_both(rule, first)
+    words = rule.name.replace("_", " ")
+    missing = next((label for label, v in (("A", first), ("B", second)) if v is None), None)
+    if missing is not None:
+        why = _reason(a if missing == "A" else b, rule.name)
+        sentence = f"The {words} of {missing} is not known{why}, so it may differ."
+        severity = Severity.WARN
+    else:
+        sentence = f"The {words} differs: {_said(first, second)}; {rule.why}."
+        severity = rule.severity
+    return Difference(
+        name=rule.name, a=_text(first), b=_text(second), severity=severity, sentence=sentence
+    )
+
+
+def _dirty_on_both(rule: Rule, value: object) -> Difference | None:
+    """Equal facts are no difference, but equal uncommitted changes are worth a word."""
+    if rule.name != "code_dirty" or value in (None, "clean"):
+        return None
+    sentence = "Both sides ran from a checkout with the same uncommitted changes."
+    text = _text(value)
+    return Difference(name=rule.name, a=text, b=text, severity=Severity.NOTE, sentence=sentence)
+
+
+def _reason(side: Side, name: str) -> str:
+    told = side.environment("reasons", name)
+    return f" ({told})" if isinstance(told, str) else ""
+
+
+def _as_chosen(found: Difference) -> Difference:
+    """A setting that both sides were selected by is what is compared, not in its way."""
+    if found.severity is not Severity.BLOCK:
+        return found
+    sentence = found.sentence.rstrip(".") + "; it was chosen to differ."
+    return dataclasses.replace(found, severity=Severity.WARN, sentence=sentence)
+
+
+def _settings(a: Side, b: Side, chosen: Collection[str]) -> list[Difference]:
+    """Engine settings that have one value on either side, and not the same."""
+    known = {rule.name for rule in RULES} | {"model"}
+    columns = [c for c in a.points.columns if str(c).startswith("engine.") and c in b.points]
+    found = []
+    for column in columns:
+        name = str(column).removeprefix("engine.")
+        first, second = a.column(str(column)), b.column(str(column))
+        if name in known or first == second:
+            continue
+        words = "was chosen to differ" if name in chosen else "differs"
+        found.append(
+            Difference(
+                name=name, a=_text(first), b=_text(second), severity=Severity.NOTE,
+                sentence=f"The setting {name} {words}: {_said(first, second)}.",
+            )
+        )  # fmt: skip
+    return found
+
+
+def _refuse_unknown(accept: Collection[str]) -> None:
+    for name in accept:
+        if name not in BLOCKING:
+            raise UsageError(
+                f"{name!r} is nothing that blocks a comparison.",
+                where="accept",
+                remedy=f"Accept one of {', '.join(BLOCKING)}.",
+            )
+
+
+def _said(first: object, second: object) -> str:
+    """Both values, of mappings only what differs."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        names = sorted({*first, *second}, key=str)
+        apart = [name for name in names if first.get(name) != second.get(name)]
+        return ", ".join(f"{n} {_text(first.get(n))} and {_text(second.get(n))}" for n in apart)
+    return f"{_text(first)} and {_text(second)}"
+
+
+def _text(value: object) -> str:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return ", ".join(map(_text, value)) or "none"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={_text(one)}" for name, one in value.items()) or "none"
+    return "not known" if value is None else value_text(value)

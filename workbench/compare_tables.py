@@ -1,0 +1,104 @@
+"""A comparison on a terminal: what differs, what that did, and what would be needed to see more."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.catalogue import METRICS
+from workbench.cli_output import has_room, say, show_table
+from workbench.compare_words import ONE_REPEAT, change_words
+from workbench.effects import Basis
+from workbench.figures_text import MISSING, interval, number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from workbench.compare import Comparison
+    from workbench.compare_gate import Gated
+    from workbench.confirm import Confirmation
+
+STYLES = {"block": "red", "warn": "yellow", "note": None}
+
+
+def show_comparison(found: Comparison) -> None:
+    """The banner of differences, then the tables unless something blocks them."""
+    say(f"A: {found.a.label}")
+    say(f"B: {found.b.label}")
+    show_differences(found)
+    if found.blocked:
+        return
+    pairs = len(found.matches.rows)
+    alone = [f"{count} of {side}" for side, count in zip("AB", found.matches.alone, strict=True)
+             if count]  # fmt: skip
+    left = f"; without a partner: {', '.join(alone)}" if alone else ""
+    say(f"{pairs} matched point{'s' if pairs != 1 else ''}{left}")
+    _show("B against A" if pairs == 1 else "B against A, all points together", found.overall)
+    if (found.overall["basis"] == Basis.WITHIN_RUN).any():
+        say(ONE_REPEAT, style="yellow")
+    if pairs > 1:
+        for name in found.metrics[: 3 if has_room() else 1]:
+            rows = found.points[found.points["metric"] == name]
+            _show(f"{METRICS[name].heading}, point by point", rows, by="point")
+
+
+def show_differences(found: Comparison) -> None:
+    """One line a difference, blocks first."""
+    for one in found.differences:
+        severity = f"{one.severity} (accepted)" if one.accepted else str(one.severity)
+        say(f"{severity}: {one.sentence}", style=STYLES[one.severity])
+
+
+def show_gate(found: Gated) -> None:
+    """The rows that decide, with what they rest on."""
+    spec = METRICS[found.metric]
+    rows = [(row.where, str(row.state), row.sentence) for row in found.rows]
+    title = f"gate: {spec.label} may be at most {found.threshold * 100:g} % worse"
+    show_table(title, ("where", "result", "why"), rows, whole=("result",))
+
+
+def difference_rows(found: Comparison) -> list[dict[str, object]]:
+    """The differences for a program."""
+    return [
+        {name: getattr(one, name) for name in one.__dataclass_fields__} for one in found.differences
+    ]
+
+
+def _show(title: str, table: pd.DataFrame, by: str = "label") -> None:
+    values = "a" in table and table["a"].notna().any()
+    headers = (by, *(("A", "B") if values else ()), "B/A", "what it comes to")
+    rows = [
+        (
+            str(row[by]),
+            *((number(row["a"]), number(row["b"])) if values else ()),
+            MISSING if row["ratio"] is None or row["ratio"] != row["ratio"]
+            else change_words(row["ratio"]),
+            str(row["sentence"]),
+        )
+        for _, row in table.iterrows()
+    ]  # fmt: skip
+    show_table(title, headers, rows)
+
+
+def show_confirmation(found: Confirmation) -> None:
+    """What is left of each point and of all of them."""
+    table = found.points
+    metrics = [one.metric for one in found.shrinkage]
+    headers = ("point", *(f"{METRICS[name].heading}" for name in metrics), "on front")
+    rows = [
+        (
+            str(row["point"]),
+            *(_confirmed(row, name) for name in metrics),
+            "still" if row["on_front"] else "no more",
+        )
+        for _, row in table.iterrows()
+    ]
+    show_table(f"claimed by {found.parent}, then measured again", headers, rows)
+    for one in found.shrinkage:
+        say(one.sentence)
+
+
+def _confirmed(row: pd.Series, metric: str) -> str:
+    """`120, then 117 (112 to 122)`."""
+    spread = interval(row[f"{metric}.low"], row[f"{metric}.high"])
+    again = number(row[f"{metric}.confirmed"])
+    return f"{number(row[metric])}, then {again}{f' ({spread})' if spread else ''}"
