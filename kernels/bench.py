@@ -18,7 +18,8 @@ from pathlib import Path
 
 import torch
 
-from kernels.cases import RELEASE_CASES, Case
+from kernels.case import Arguments, Case, Run
+from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.ops import REFERENCE
 from kernels.plan import IMPLEMENTATIONS, load
 
@@ -27,7 +28,6 @@ ROUNDS = 25
 CALLS = 12
 CACHE_BYTES = 128_000_000  # more than any L2 of today
 MOST_SETS = 12
-Run = Callable[..., object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class Bench:
 
     def time(self, case: Case, rows: int) -> list[Timing]:
         """The definition and every implementation, on the same inputs."""
-        size = rows * case.bytes_per_row(2) + case.fixed_bytes
+        size = case.floor_bytes(rows, 2)
         count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
         sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
         runs: dict[str, Run] = {"reference": getattr(REFERENCE, case.op)}
         runs |= {i.name: load(i) for i in IMPLEMENTATIONS if i.op == case.op}
-        cold = self._compare({name: self._captured(run, sets) for name, run in runs.items()})
-        warm = self._compare({name: self._captured(run, sets[:1]) for name, run in runs.items()})
+        cold = self._compare(self._arms(runs, sets, case))
+        warm = self._compare(self._arms(runs, sets[:1], case))
         return [
             Timing(
                 op=case.op,
@@ -78,7 +78,19 @@ class Bench:
             for name in runs
         ]
 
-    def _captured(self, run: Run, sets: list[tuple[object, ...]]) -> torch.cuda.CUDAGraph:  # noqa: TID251
+    def _arms(self, runs: dict[str, Run], sets: list[Arguments], case: Case) -> dict[str, Run]:
+        """Several calls of each implementation, captured where the host need not wait."""
+        return {
+            name: self._eager(run, sets)
+            if case.waits and name == "reference"
+            else self._captured(run, sets).replay
+            for name, run in runs.items()
+        }
+
+    def _eager(self, run: Run, sets: list[Arguments]) -> Run:
+        return lambda: [run(*sets[call % len(sets)]) for call in range(CALLS)]
+
+    def _captured(self, run: Run, sets: list[Arguments]) -> torch.cuda.CUDAGraph:  # noqa: TID251
         for arguments in sets[:2]:
             run(*arguments)  # compiles, and fills caches of the libraries
         graph = torch.cuda.CUDAGraph()  # noqa: TID251
@@ -87,14 +99,14 @@ class Bench:
                 run(*sets[call % len(sets)])
         return graph
 
-    def _compare(self, graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:  # noqa: TID251
+    def _compare(self, arms: dict[str, Run]) -> dict[str, float]:
         """Median seconds a call, the arms in turn."""
-        seen: dict[str, list[float]] = {name: [] for name in graphs}
-        for graph in graphs.values():
-            graph.replay()
+        seen: dict[str, list[float]] = {name: [] for name in arms}
+        for run in arms.values():
+            run()
         for _ in range(ROUNDS):
-            for name, graph in graphs.items():
-                seen[name].append(self._seconds(graph.replay) / CALLS)
+            for name, run in arms.items():
+                seen[name].append(self._seconds(run) / CALLS)
         return {name: statistics.median(times) for name, times in seen.items()}
 
     def _seconds(self, work: Callable[[], object]) -> float:
@@ -123,7 +135,7 @@ def main() -> int:
     bench = Bench(torch.device("cuda"))
     print(f"copy {bench.copy_bytes_s / 1e12:.2f} TB/s")  # noqa: T201
     found: list[Timing] = []
-    for case in RELEASE_CASES:
+    for case in (*RELEASE_CASES, *TIMED_CASES):
         if options.op is None or case.op in options.op:
             for rows in ROWS:
                 timings = bench.time(case, rows)

@@ -1,43 +1,23 @@
 """Inputs on which operations are checked and timed, and the least bytes that each must move.
 
-A case makes fresh random arguments of one operation at a number of rows. The sizes are those of
+The sizes are those of
 DeepSeek-V4.1-Flash unless the name says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor
 
+from kernels.case import Arguments, Case, Make, normal
+from kernels.cases_moe import experts_case, route_case
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
-
-Arguments = tuple[object, ...]
-Make = Callable[[int, torch.dtype, torch.device], Arguments]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One operation at one width; rows are free."""
-
-    op: str
-    name: str
-    make: Make
-    bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
-    fixed_bytes: int = 0  # parameters, read once
-
-
-def _normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.randn(shape, dtype=torch.float32, device=device).to(dtype)
 
 
 def _norm(width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.rand(width, device=device) + 0.5
-        return _normal((rows, width), dtype, device), weight, 1e-6
+        return normal((rows, width), dtype, device), weight, 1e-6
 
     return Case(
         op="rms_norm",
@@ -52,7 +32,7 @@ def _rotate(heads: int, dim: int, width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         freqs = frequencies(width, 1e4).float().to(device)
         positions = torch.randint(0, 100_000, (rows,), device=device)
-        return _normal((rows, heads, dim), dtype, device), rotation(positions, freqs)
+        return normal((rows, heads, dim), dtype, device), rotation(positions, freqs)
 
     return Case(
         op="rotate",
@@ -65,7 +45,7 @@ def _rotate(heads: int, dim: int, width: int) -> Case:
 def _swiglu(width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.rand(rows, device=device)
-        return 5 * _normal((rows, 2 * width), dtype, device), 7.0, weight
+        return 5 * normal((rows, 2 * width), dtype, device), 7.0, weight
 
     return Case(
         op="swiglu",
@@ -88,11 +68,11 @@ def _streams(op: str, n: int, width: int) -> Case:
             norm_eps=1e-6,
             eps=1e-6,
         )
-        return _normal((rows, n, width), dtype, device), mixing
+        return normal((rows, n, width), dtype, device), mixing
 
     def collapse(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         pre = torch.rand(rows, n, device=device)
-        return _normal((rows, n, width), dtype, device), pre, torch.rand(width, device=device), 1e-6
+        return normal((rows, n, width), dtype, device), pre, torch.rand(width, device=device), 1e-6
 
     def expand(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         mixed = Mixes(
@@ -100,8 +80,8 @@ def _streams(op: str, n: int, width: int) -> Case:
             post=torch.rand(rows, n, device=device),
             matrix=torch.rand(rows, n, n, device=device),
         )
-        y = _normal((rows, width), dtype, device)
-        return y, _normal((rows, n, width), dtype, device), mixed
+        y = normal((rows, width), dtype, device)
+        return y, normal((rows, n, width), dtype, device), mixed
 
     makers: dict[str, Make] = {"mixes": mixes, "collapse_norm": collapse, "expand": expand}
     activations = {"mixes": n, "collapse_norm": n + 1, "expand": 2 * n + 1}[op] * width
@@ -122,7 +102,10 @@ RELEASE_CASES = (
     _rotate(64, 512, 64),
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
+    route_case(384, 5120, 6),
 )
+CHECKED_CASES = (experts_case(64, 5120, 2048, 6),)  # as float64 they fit a device
+TIMED_CASES = (experts_case(384, 5120, 2048, 6),)
 SMALL_CASES = (
     _norm(64),
     _norm(100),  # no power of two
@@ -130,5 +113,9 @@ SMALL_CASES = (
     _rotate(1, 48, 16),
     _swiglu(300),
     *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
+    route_case(8, 192, 2),
+    route_case(33, 100, 3),
+    experts_case(8, 192, 96, 2),
+    experts_case(6, 40, 24, 3),
 )
 """Widths of the tiny checkpoints, and some that fit no block."""

@@ -11,11 +11,15 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from kernels.activation import reference as activation
+from kernels.grouped_matmul import reference as grouped_matmul
+from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.norm import reference as norm
 from kernels.rotary import reference as rotary
 from kernels.rotary.reference import Rotation
+from kernels.routing import reference as routing
+from kernels.routing.reference import Router
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,10 @@ class Ops:
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
+    route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
+    run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Tensor], Tensor] = (
+        grouped_matmul.run_experts
+    )
     mixes: Callable[[Tensor, Mixing], Mixes] = hyper_connection.mixes
     collapse_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor] = (
         hyper_connection.collapse_norm

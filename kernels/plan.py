@@ -17,6 +17,7 @@ from kernels.target import KernelChoice, Target
 
 WIDEST_ROW = 16384  # values of one row that a program holds in registers
 MOST_STREAMS = 5
+MOST_EXPERTS = 4095
 
 
 class KernelError(WorkbenchError):
@@ -31,6 +32,7 @@ class ModelShape:
     width: int  # of the residual
     head_dim: int
     streams: int  # of the residual; 1 without hyper-connections
+    experts: int = 0  # that a row chooses from; 0 without a mixture
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,12 @@ def _streams(target: Target, shape: ModelShape) -> str | None:
     return _wide_rows(target, shape)
 
 
+def _experts(target: Target, shape: ModelShape) -> str | None:
+    if not 1 <= shape.experts <= MOST_EXPERTS:
+        return f"{shape.experts} experts, 1 to {MOST_EXPERTS} are supported"
+    return _no_triton(target, shape)
+
+
 IMPLEMENTATIONS = tuple(
     Implementation(
         op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
@@ -98,6 +106,8 @@ IMPLEMENTATIONS = tuple(
         ("rms_norm", "norm", _wide_rows),
         ("rotate", "rotary", _wide_rows),
         ("swiglu", "activation", _no_triton),
+        ("route", "routing", _experts),
+        ("run_experts", "grouped_matmul", _experts),
         ("mixes", "hyper_connection", _streams),
         ("collapse_norm", "hyper_connection", _streams),
         ("expand", "hyper_connection", _streams),

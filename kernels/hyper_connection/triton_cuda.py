@@ -12,6 +12,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.matmul.triton_cuda import float32_product
 
 SLICE = 320  # columns of one product
 GROUP = 8  # slices that are added up before others are
@@ -58,16 +59,7 @@ def partial_kernel(
                 mask=(output < outputs)[None, :] & (at < columns)[:, None],
                 other=0.0,
             )
-            if NARROW:  # three bfloat16 hold a float32, and the streams are bfloat16 already
-                high = w.to(tl.bfloat16)
-                rest = w - high.to(tl.float32)
-                middle = rest.to(tl.bfloat16)
-                low = (rest - middle.to(tl.float32)).to(tl.bfloat16)
-                sliced = tl.dot(x, low, sliced)
-                sliced = tl.dot(x, middle, sliced)
-                sliced = tl.dot(x, high, sliced)
-            else:
-                sliced = tl.dot(x, w, sliced, input_precision="ieee")
+            sliced = float32_product(x, w, sliced, NARROW)
             wide = x.to(tl.float32)
             squared += tl.sum(wide * wide, 1)
         product += sliced

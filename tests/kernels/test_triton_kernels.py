@@ -12,20 +12,33 @@ import torch
 from triton import language
 from triton.runtime import interpreter
 
-multiply = interpreter.InterpreterBuilder.create_dot
+builder = interpreter.InterpreterBuilder
+multiply, cast = builder.create_dot, builder.cast_impl
 
 
+# The interpreter keeps bfloat16 as its bits in 16 bit integers: it multiplies those in a
+# product, and cuts the rest of a float32 off where devices round.
 def widened(handle):
-    # The interpreter keeps bfloat16 as its bits in 16 bit integers, and multiplies those.
     if handle.dtype.scalar is not language.bfloat16:
         return handle
     bits = handle.data.astype(np.uint32) << 16
     return interpreter.TensorHandle(bits.view(np.float32), language.float32)
 
 
-interpreter.InterpreterBuilder.create_dot = lambda self, a, b, *rest: multiply(
-    self, widened(a), widened(b), *rest
-)
+def rounded(self, handle, to):
+    pair = handle.dtype.scalar, to.scalar
+    if pair == (language.bfloat16, language.float32):
+        return widened(handle)
+    if pair != (language.float32, language.bfloat16):
+        return cast(self, handle, to)
+    bits = handle.data.view(np.uint32)
+    near = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    kept = np.where(np.isnan(handle.data), 0x7FC0, near).astype(np.uint16)
+    return interpreter.TensorHandle(kept, to.scalar)
+
+
+builder.cast_impl = rounded
+builder.create_dot = lambda self, a, b, *rest: multiply(self, widened(a), widened(b), *rest)
 from kernels.cases import SMALL_CASES
 from kernels.check import check
 torch.set_num_threads(1)
