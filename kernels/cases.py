@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import torch
 
+from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
+from kernels.cases_cache import attend_case, insert_case
 from kernels.cases_moe import experts_case, route_case
+from kernels.formats import PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
 
@@ -103,8 +106,14 @@ RELEASE_CASES = (
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
     route_case(384, 5120, 6),
+    insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
+    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
 )
-CHECKED_CASES = (experts_case(64, 5120, 2048, 6),)  # as float64 they fit a device
+CHECKED_CASES = (
+    experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
+    *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
+    attend_case(64, 512, 128, 512, (None, None)),
+)
 TIMED_CASES = (experts_case(384, 5120, 2048, 6),)
 SMALL_CASES = (
     _norm(64),
@@ -117,5 +126,9 @@ SMALL_CASES = (
     route_case(33, 100, 3),
     experts_case(8, 192, 96, 2),
     experts_case(6, 40, 24, 3),
+    *(insert_case(64, 16, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
+    attend_case(4, 64, 24, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    attend_case(6, 64, 64, 100, (None, None)),  # more than one split
+    attend_case(20, 32, 40, 0, (None, None)),
 )
 """Widths of the tiny checkpoints, and some that fit no block."""

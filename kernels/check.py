@@ -81,7 +81,7 @@ def _outcome(
         dtype=str(dtype).removeprefix("torch."),
         rows=rows,
         error=tolerance.error(found, exact),
-        limit=tolerance.limit(found),
+        limit=tolerance.AFTER_ROUNDING if case.is_rounding else tolerance.limit(found),
         repeats_bitwise=all(_same(found, case.observe(run, arguments)) for _ in range(reruns)),
         alone_bitwise=rows <= ALONE or _same_alone(found, case, run, arguments),
     )
@@ -100,8 +100,9 @@ def _same(first: object, again: object) -> bool:
 
 def _same_alone(found: object, case: Case, run: Run, arguments: Arguments) -> bool:
     rows = next(tolerance.tensors(arguments)).shape[0]
-    few = tolerance.first_rows(arguments, rows, ALONE)
-    return _same(tolerance.first_rows(found, rows, ALONE), case.observe(run, few))
+    alone = case.observe(run, tolerance.first_rows(arguments, rows, ALONE))
+    pairs = zip(tolerance.tensors(found), tolerance.tensors(alone), strict=True)
+    return all(torch.equal(a[: len(b)], b) for a, b in pairs)
 
 
 def main() -> int:

@@ -61,6 +61,7 @@ def launches() -> Iterator[Launch]:
     )
     yield from _hyper_connections()
     yield from _experts()
+    yield from _caches()
 
 
 def _hyper_connections() -> Iterator[Launch]:
@@ -150,4 +151,47 @@ def _experts() -> Iterator[Launch]:
         address=f"{grouped}:combine_kernel",
         types=_pointers("parts shared out", "*bf16") | _pointers("width blocks", "i32"),
         constants={"TOP": 6, "BLOCK": 1024},
+    )
+
+
+def _caches() -> Iterator[Launch]:
+    for packing in range(4):
+        yield Launch(
+            address="kernels.cache_ops.triton_cuda:insert_kernel",
+            types=_pointers("x", "*bf16")
+            | _pointers("weight cos sin", "*fp32")
+            | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
+            | _pointers("row_stride turn_width cache_stride", "i32"),
+            constants={"HAS_NORM": True, "FORMAT": packing, "WIDTH": 512},
+            warps=1,
+        )
+    for own, chosen in ((0, 0), (1, 2)):
+        attention = "kernels.attention.triton_cuda"
+        yield Launch(
+            address=f"{attention}:attend_kernel",
+            types=_pointers("queries", "*bf16")
+            | _pointers("own chosen", "*u8" if own else "*bf16")
+            | _pointers("index slots positions floors", "*i64")
+            | _pointers("sink out tops", "*fp32")
+            | _pointers("heads head_blocks splits ring length count", "i32")
+            | {"factor": "fp32"},
+            constants={
+                "OWN": own,
+                "CHOSEN": chosen,
+                "IS_WHOLE": False,
+                "WIDTH": 512,
+                "HEADS": 64,
+                "KEYS": 32,
+                "SPLIT": 4,
+            },
+            warps=8,
+            stages=2,
+        )
+    yield Launch(
+        address="kernels.attention.triton_cuda:join_kernel",
+        types=_pointers("parts tops sink", "*fp32")
+        | {"out": "*bf16"}
+        | _pointers("heads splits", "i32"),
+        constants={"WIDTH": 512},
+        warps=2,
     )

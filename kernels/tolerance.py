@@ -11,12 +11,14 @@ from torch import Tensor
 
 T = TypeVar("T")
 
-RELATIVE = {torch.float32: 3e-6, torch.bfloat16: 4.5e-3, torch.int64: 0.0}
+RELATIVE = {torch.float32: 3e-6, torch.bfloat16: 4.5e-3, torch.int64: 0.0, torch.uint8: 0.0}
 """Norm of the error over the norm of the exact result, by the dtype of the result.
 
 One rounding to bfloat16 costs up to 2^-9 of each value (0.17 % of the norm on average); a value
 rounded twice, as the collapsed streams are, costs more. Integers must be equal.
 """
+AFTER_ROUNDING = 4.5e-3
+"""Where packed values are compared: a last bit before may move a few of them by a whole step."""
 
 
 def error(found: object, exact: object) -> float:

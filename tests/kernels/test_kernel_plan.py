@@ -7,7 +7,9 @@ from kernels.plan import IMPLEMENTATIONS, KernelError, ModelShape, resolve
 from kernels.target import CPU, KernelChoice, Target
 
 HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
-FLASH = ModelShape(dtype="bfloat16", width=5120, head_dim=512, streams=4, experts=384)
+FLASH = ModelShape(
+    dtype="bfloat16", width=5120, head_dim=512, streams=4, experts=384, index_dim=128
+)
 
 
 def by_op(plan):

@@ -1,0 +1,76 @@
+"""Attention over cache rows where they lie, against attention over a copy of them."""
+
+import dataclasses
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kernels.attention.reference import attend_cached
+from kernels.ops import REFERENCE
+from tests.engine.models.test_v41_invariance import assert_same, at_once, configs, cuts, tokens
+from tests.fakes.models import VOCAB, Chunk, Harness, small_model
+
+IN_PLACE = dataclasses.replace(REFERENCE, attend_cached=lambda *given: attend_cached(*given))
+
+
+@st.composite
+def pairs(draw):
+    """The same model twice, the second one in place."""
+    kind = {
+        "config": draw(configs()),
+        "seed": draw(st.integers(0, 99)),
+        "released_caches": draw(st.booleans()),
+    }
+    return small_model(**kind), small_model(**kind, ops=IN_PLACE)
+
+
+def test_a_plan_of_definitions_reads_copies_and_any_other_reads_in_place():
+    assert not REFERENCE.reads_caches
+    assert IN_PLACE.reads_caches
+
+
+@given(st.data())
+def test_logits_are_those_of_a_copy(data):
+    copying, model = data.draw(pairs())
+    sequences = [tokens(data.draw) for _ in range(data.draw(st.integers(1, 3)))]
+    waiting = {slot: cuts(data.draw, len(ids)) for slot, ids in enumerate(sequences)}
+    harness, got = Harness(model), {slot: [] for slot in waiting}
+    while waiting:
+        slots = data.draw(st.lists(st.sampled_from(sorted(waiting)), min_size=1, unique=True))
+        chunks = [Chunk(slot, sequences[slot], *waiting[slot].pop(0)) for slot in slots]
+        for slot, logits in zip(slots, harness.run(chunks), strict=True):
+            got[slot].append(logits)
+        waiting = {slot: rest for slot, rest in waiting.items() if rest}
+    for slot, ids in enumerate(sequences):
+        assert_same(torch.cat(got[slot]), at_once(copying, ids))
+
+
+@given(st.data())
+def test_truncated_logits_are_those_of_a_copy(data):
+    copying, model = data.draw(pairs())
+    ids = tokens(data.draw)
+    start, is_compact = data.draw(st.integers(0, len(ids) - 1)), data.draw(st.booleans())
+    expected = Harness(copying).run([Chunk(0, ids, 0, len(ids), start)], compact=is_compact)[0]
+    harness = Harness(model)
+    pieces = cuts(data.draw, len(ids))
+    got = [harness.run([Chunk(0, ids, *cut, start)], compact=is_compact)[0] for cut in pieces]
+    assert_same(torch.cat(got), expected)
+
+
+@given(st.data())
+def test_drafts_are_those_of_a_copy_and_rejected_rows_leave_no_trace(data):
+    copying, model = data.draw(pairs())
+    ids = tokens(data.draw)
+    whole = Chunk(0, ids, 0, len(ids))
+    plain, harness = Harness(copying), Harness(model)
+    plain.run([whole])
+    for position in range(len(ids)):
+        wrong = data.draw(st.lists(st.integers(0, VOCAB - 2), max_size=5))
+        guessed = [*ids[: position + 1], *wrong]
+        harness.run([Chunk(0, guessed, position, len(guessed))])
+    length = data.draw(st.integers(1, 5))
+    expected, got = plain.draft([whole], [5], length), harness.draft([whole], [5], length)
+    assert torch.equal(got.token_ids, expected.token_ids)
+    torch.testing.assert_close(got.logits, expected.logits, rtol=0, atol=1e-9)
+    torch.testing.assert_close(got.confidence, expected.confidence, rtol=0, atol=1e-9)
