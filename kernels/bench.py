@@ -3,7 +3,8 @@
 The floor is the least bytes that a case must move over the bandwidth of a large copy measured
 in the same run. Times are of replays of a captured graph of several calls, the median of
 `ROUNDS`, implementations in turn. Cold: each call reads another of several sets of inputs that
-together exceed the cache; warm: the same set again and again.
+together exceed the cache; warm: the same set again and again. A definition that waits for the
+device cannot be captured, and is left out.
 """
 
 from __future__ import annotations
@@ -61,10 +62,11 @@ class Bench:
         size = case.floor_bytes(rows, 2)
         count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
         sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
-        runs: dict[str, Run] = {"reference": getattr(REFERENCE, case.op)}
+        runs: dict[str, Run] = {} if case.waits else {"reference": getattr(REFERENCE, case.op)}
         runs |= {i.name: load(i) for i in IMPLEMENTATIONS if i.op == case.op}
-        cold = self._compare(self._arms(runs, sets, case))
-        warm = self._compare(self._arms(runs, sets[:1], case))
+        calls = {name: self._called(run, case) for name, run in runs.items()}
+        cold = self._compare({name: self._captured(run, sets) for name, run in calls.items()})
+        warm = self._compare({name: self._captured(run, sets[:1]) for name, run in calls.items()})
         return [
             Timing(
                 op=case.op,
@@ -78,17 +80,9 @@ class Bench:
             for name in runs
         ]
 
-    def _arms(self, runs: dict[str, Run], sets: list[Arguments], case: Case) -> dict[str, Run]:
-        """Several calls of each implementation, captured where the host need not wait."""
-        return {
-            name: self._eager(run, sets)
-            if case.waits and name == "reference"
-            else self._captured(run, sets).replay
-            for name, run in runs.items()
-        }
-
-    def _eager(self, run: Run, sets: list[Arguments]) -> Run:
-        return lambda: [run(*sets[call % len(sets)]) for call in range(CALLS)]
+    def _called(self, run: Run, case: Case) -> Run:
+        """By the arguments of the case, in the order that it makes them."""
+        return lambda *arguments: case.call(run, arguments)
 
     def _captured(self, run: Run, sets: list[Arguments]) -> torch.cuda.CUDAGraph:  # noqa: TID251
         for arguments in sets[:2]:
@@ -99,14 +93,14 @@ class Bench:
                 run(*sets[call % len(sets)])
         return graph
 
-    def _compare(self, arms: dict[str, Run]) -> dict[str, float]:
+    def _compare(self, graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:  # noqa: TID251
         """Median seconds a call, the arms in turn."""
-        seen: dict[str, list[float]] = {name: [] for name in arms}
-        for run in arms.values():
-            run()
+        seen: dict[str, list[float]] = {name: [] for name in graphs}
+        for graph in graphs.values():
+            graph.replay()
         for _ in range(ROUNDS):
-            for name, run in arms.items():
-                seen[name].append(self._seconds(run) / CALLS)
+            for name, graph in graphs.items():
+                seen[name].append(self._seconds(graph.replay) / CALLS)
         return {name: statistics.median(times) for name, times in seen.items()}
 
     def _seconds(self, work: Callable[[], object]) -> float:

@@ -28,6 +28,7 @@ class Case:
     bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
     fixed_bytes: int = 0  # parameters, read once
     bytes_shared: Callable[[int, int], int] = lambda rows, size: 0  # by rows, and bytes of a value
+    call: Callable[[Run, Arguments], object] = called
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype
     waits: bool = False  # the definition waits for the device, and cannot be captured

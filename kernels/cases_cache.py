@@ -40,7 +40,12 @@ def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool)
         turn = rotation(torch.randint(0, 100_000, (rows,), device=device), freqs)
         if not has_norm:  # nothing that rounds: the bytes must be those of the definition
             turn = Rotation(cos=torch.ones_like(turn.cos), sin=torch.zeros_like(turn.sin))
-        return x, cache, where, norm, turn
+        return x, cache, where, norm, turn  # x first: it tells the rows
+
+    def call(run: Run, arguments: Arguments) -> object:
+        x, *others = arguments
+        cache, where, norm, turn = others
+        return run(cache, where, x, norm, turn)
 
     def observe(run: Run, arguments: Arguments) -> object:
         x, cache, where, norm, turn = arguments
@@ -61,7 +66,9 @@ def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool)
         name=f"width {width} {packing or 'plain'}{' normed' if has_norm else ''}",
         make=make,
         bytes_per_row=lambda size: (width + width // 3 * 2) * size + 8 * turned,
+        call=call,
         observe=observe,
+        waits=True,
         is_rounding=packing is not None,
     )
 

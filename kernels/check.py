@@ -109,9 +109,12 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m kernels.check", description=__doc__)
     parser.add_argument("--device", default="cuda")
-    device = torch.device(parser.parse_args().device)
+    parser.add_argument("--op", action="append", help="only these operations")
+    options = parser.parse_args()
     torch.manual_seed(0)
-    outcomes = list(check(device))
+    every = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)
+    cases = tuple(c for c in every if options.op is None or c.op in options.op)
+    outcomes = list(check(torch.device(options.device), cases=cases))
     failed = [o for o in outcomes if not o.passed]
     for op in dict.fromkeys(o.op for o in outcomes):
         mine = [o for o in outcomes if o.op == op]

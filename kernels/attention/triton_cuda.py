@@ -18,6 +18,7 @@ from kernels.quantize.triton_cuda import NUMBERS, stored_values
 KEYS = 32  # of a tile
 SPLIT = 4  # tiles of a split
 MOST_HEADS = 64  # of a program
+STAGES = 2
 
 
 @triton.jit
@@ -173,7 +174,7 @@ def attend_cached(
         KEYS=KEYS,
         SPLIT=SPLIT,
         num_warps=8 if width > 128 else 4,
-        num_stages=2,
+        num_stages=STAGES,
     )
     if splits > 1:
         join_kernel[(rows * heads,)](
