@@ -31,6 +31,7 @@ class Case:
     call: Callable[[Run, Arguments], object] = called
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype
+    limit: float | None = None  # of the error, where that of the dtype is not it
     waits: bool = False  # the definition waits for the device, and cannot be captured
 
     def floor_bytes(self, rows: int, size: int) -> int:

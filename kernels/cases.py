@@ -10,7 +10,8 @@ import torch
 
 from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
-from kernels.cases_cache import attend_case, insert_case
+from kernels.cases_cache import attend_case, best_case, insert_case, round_case, score_case
+from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_moe import experts_case, route_case
 from kernels.formats import PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
@@ -42,6 +43,20 @@ def _rotate(heads: int, dim: int, width: int) -> Case:
         name=f"{heads} heads of {dim}, {width} turned",
         make=make,
         bytes_per_row=lambda size: 2 * heads * dim * size + 8 * width,
+    )
+
+
+def _rotation(width: int) -> Case:
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        freqs = frequencies(width, 1e4).float().to(device)
+        return torch.randint(0, 1_000_000, (rows,), device=device), freqs
+
+    return Case(
+        op="rotation",
+        name=f"width {width}",
+        make=make,
+        bytes_per_row=lambda size: 8 * width + 8,
+        is_rounding=True,
     )
 
 
@@ -103,11 +118,17 @@ RELEASE_CASES = (
     _norm(5120),
     _norm(1280),
     _rotate(64, 512, 64),
+    _rotation(64),
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
     route_case(384, 5120, 6),
     insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
     attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    score_case(64, 128, 4096, formats.FP4_GROUP32),
+    best_case(4096, 512),
+    best_case(20_000, 512),
+    look_up_case(4, 8, 64),
+    gated_add_case(4, 5120),
 )
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
@@ -120,6 +141,8 @@ SMALL_CASES = (
     _norm(100),  # no power of two
     _rotate(4, 64, 16),
     _rotate(1, 48, 16),
+    _rotation(16),
+    _rotation(20),
     _swiglu(300),
     *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
     route_case(8, 192, 2),
@@ -130,5 +153,14 @@ SMALL_CASES = (
     attend_case(4, 64, 24, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
     attend_case(6, 64, 64, 100, (None, None)),  # more than one split
     attend_case(20, 32, 40, 0, (None, None)),
+    score_case(4, 32, 100, formats.FP4_GROUP32),
+    score_case(20, 64, 60, None),
+    best_case(300, 24),
+    best_case(40, 64),  # fewer than are asked for
+    *(round_case(64, p) for p in PACKED_FORMATS),
+    look_up_case(4, 2, 32),
+    look_up_case(3, 3, 20),
+    gated_add_case(2, 192),
+    gated_add_case(3, 100),
 )
 """Widths of the tiny checkpoints, and some that fit no block."""

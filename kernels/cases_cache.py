@@ -7,9 +7,10 @@ from torch import Tensor
 
 from kernels import formats
 from kernels.attention.reference import ChosenRows, OwnRows
-from kernels.cache_ops.reference import CachedRows, RowNorm
+from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
 from kernels.case import Arguments, Case, Run, normal
 from kernels.rotary.reference import Rotation, frequencies, rotation
+from kernels.tolerance import AFTER_ROUNDING
 
 POOL = 700  # rows of a cache, most of them read by nobody
 
@@ -70,6 +71,7 @@ def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool)
         observe=observe,
         waits=True,
         is_rounding=packing is not None,
+        limit=None if packing is None else AFTER_ROUNDING,
     )
 
 
@@ -104,6 +106,7 @@ def attend_case(
         name=f"{heads} heads of {width}, {window} + {count} {packing[0] or 'plain'}",
         make=make,
         bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * count,
+        waits=packing != (None, None),
     )
 
 
@@ -112,3 +115,71 @@ def _poison(cache: CachedRows, index: Tensor) -> None:
     dead = torch.ones(len(cache.tensor), dtype=torch.bool, device=index.device)
     dead[index[index >= 0]] = False
     cache.tensor[dead] = 0xFF if cache.packing else torch.nan
+
+
+def _pages(rows: int, n: int, blocks: int, device: torch.device) -> Pages:
+    per_block = 16
+    drawn = torch.rand(rows, blocks, device=device).argsort(1)
+    return Pages(table=drawn[:, : -(-n // per_block)].contiguous(), rows_per_block=per_block)
+
+
+def score_case(heads: int, width: int, context: int, packing: str | None) -> Case:
+    """Contexts of every length, none included."""
+    blocks = -(-context // 16) + 3
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        keys = _cache(width, packing, blocks * 16, dtype, device)
+        counts = torch.randint(0, context + 1, (rows,), device=device)
+        queries = normal((rows, heads, width), dtype, device)
+        weights = normal((rows, heads), dtype, device)
+        return queries, weights, keys, _pages(rows, context, blocks, device), counts, context
+
+    def observe(run: Run, arguments: Arguments) -> object:
+        scores = run(*arguments)
+        assert isinstance(scores, Tensor)
+        dead = scores == -torch.inf
+        return scores.masked_fill(dead, 0), dead.long()
+
+    return Case(
+        op="score_rows",
+        name=f"{heads} heads of {width}, {context} {packing or 'plain'}",
+        make=make,
+        bytes_per_row=lambda size: (
+            heads * (width + 1) * size + (_stored(context, width, packing) + 4 * context) // 2
+        ),
+        observe=observe,
+        waits=True,
+    )
+
+
+def best_case(n: int, k: int) -> Case:
+    """Few values, so that most tie; some dead, and some rows with fewer than k alive."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        scores = torch.randint(-9, 9, (rows, n), device=device).float()
+        scores[::2] = torch.randn((rows + 1) // 2, n, device=device)
+        scores[::3] *= -0.0
+        dead = torch.rand(rows, n, device=device) < torch.rand(rows, 1, device=device)
+        scores[dead] = -torch.inf
+        return scores, k, _pages(rows, n, -(-n // 16) + 3, device)
+
+    return Case(
+        op="best_rows", name=f"{k} of {n}", make=make, bytes_per_row=lambda size: 4 * n + 8 * k
+    )
+
+
+def round_case(width: int, packing: str) -> Case:
+    """Rows of several heads."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        return normal((rows, 4, width), dtype, device), packing
+
+    return Case(
+        op="quantise_dequantise",
+        name=f"width {width} {packing}",
+        make=make,
+        bytes_per_row=lambda size: 8 * width * size,
+        is_rounding=True,
+        limit=0.0,
+        waits=True,
+    )

@@ -81,7 +81,7 @@ def _outcome(
         dtype=str(dtype).removeprefix("torch."),
         rows=rows,
         error=tolerance.error(found, exact),
-        limit=tolerance.AFTER_ROUNDING if case.is_rounding else tolerance.limit(found),
+        limit=tolerance.limit(found) if case.limit is None else case.limit,
         repeats_bitwise=all(_same(found, case.observe(run, arguments)) for _ in range(reruns)),
         alone_bitwise=rows <= ALONE or _same_alone(found, case, run, arguments),
     )

@@ -59,9 +59,17 @@ def launches() -> Iterator[Launch]:
         constants={"BLOCK": 512},
         warps=1,
     )
+    yield Launch(
+        address="kernels.rotary.triton_cuda:rotation_kernel",
+        types={"positions": "*i64", "width": "i32"} | _pointers("freqs cos sin", "*fp32"),
+        constants={"BLOCK": 64},
+        warps=1,
+    )
     yield from _hyper_connections()
     yield from _experts()
     yield from _caches()
+    yield from _selection()
+    yield from _memory()
 
 
 def _hyper_connections() -> Iterator[Launch]:
@@ -182,10 +190,10 @@ def _caches() -> Iterator[Launch]:
                 "WIDTH": 512,
                 "HEADS": 64,
                 "KEYS": 32,
-                "SPLIT": 4,
+                "SPLIT": 5,
             },
             warps=8,
-            stages=2,
+            stages=3,
         )
     yield Launch(
         address="kernels.attention.triton_cuda:join_kernel",
@@ -194,4 +202,47 @@ def _caches() -> Iterator[Launch]:
         | _pointers("heads splits", "i32"),
         constants={"WIDTH": 512},
         warps=2,
+    )
+
+
+def _selection() -> Iterator[Launch]:
+    yield Launch(
+        address="kernels.indexer.triton_cuda:score_kernel",
+        types=_pointers("queries weights", "*bf16")
+        | {"keys": "*u8", "out": "*fp32"}
+        | _pointers("table counts", "*i64")
+        | _pointers("heads context tiles per_block table_stride", "i32"),
+        constants={"FORMAT": 3, "WIDTH": 128, "HEADS": 64, "KEYS": 64},
+    )
+    for is_held in (True, False):
+        yield Launch(
+            address="kernels.topk.triton_cuda:best_kernel",
+            types=_pointers("scores", "*fp32")
+            | _pointers("table out", "*i64")
+            | _pointers("n k per_block table_stride", "i32"),
+            constants={"IS_HELD": is_held, "BLOCK": 8192},
+            warps=8,
+        )
+
+
+def _memory() -> Iterator[Launch]:
+    yield Launch(
+        address="kernels.quantize.triton_cuda:round_kernel",
+        types=_pointers("x out", "*bf16"),
+        constants={"FORMAT": 3, "WIDTH": 128},
+        warps=1,
+    )
+    yield Launch(
+        address="kernels.engram.triton_cuda:look_up_kernel",
+        types=_pointers("ids multipliers primes offsets", "*i64")
+        | _pointers("table out", "*bf16")
+        | _pointers("heads columns dim", "i32"),
+        constants={"NGRAM": 4, "COLUMNS": 32, "DIM": 64},
+    )
+    yield Launch(
+        address="kernels.engram.triton_cuda:gated_add_kernel",
+        types=_pointers("streams kv out", "*bf16")
+        | {"weight": "*fp32", "width": "i32", "eps": "fp32", "scale": "fp32"},
+        constants={"N": 4, "BLOCK": 8192},
+        warps=8,
     )

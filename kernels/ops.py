@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from kernels import formats
 from kernels.activation import reference as activation
 from kernels.attention import reference as attention
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.cache_ops import reference as cache_ops
 from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
+from kernels.engram import reference as engram
+from kernels.engram.reference import HashConstants
 from kernels.grouped_matmul import reference as grouped_matmul
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
@@ -33,6 +36,7 @@ class Ops:
     """One implementation of each operation; signatures and results are the definition's."""
 
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
+    rotation: Callable[[Tensor, Tensor], Rotation] = rotary.rotation
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
     route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
@@ -49,6 +53,9 @@ class Ops:
         indexer.score_rows
     )
     best_rows: Callable[[Tensor, int, Pages], Tensor] = topk.best_rows
+    quantise_dequantise: Callable[[Tensor, str], Tensor] = formats.quantise_dequantise
+    look_up: Callable[[Tensor, HashConstants, Tensor], Tensor] = engram.look_up
+    gated_add: Callable[[Tensor, Tensor, Tensor, float], Tensor] = engram.gated_add
     mixes: Callable[[Tensor, Mixing], Mixes] = hyper_connection.mixes
     collapse_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor] = (
         hyper_connection.collapse_norm

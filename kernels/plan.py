@@ -123,12 +123,18 @@ IMPLEMENTATIONS = tuple(
     )
     for op, family, unsuited in (
         ("rms_norm", "norm", _wide_rows),
+        ("rotation", "rotary", _no_triton),
         ("rotate", "rotary", _wide_rows),
         ("swiglu", "activation", _no_triton),
         ("route", "routing", _experts),
         ("run_experts", "grouped_matmul", _experts),
         ("insert_rows", "cache_ops", _cached),
         ("attend_cached", "attention", _attention),
+        ("score_rows", "indexer", _cached),
+        ("best_rows", "topk", _no_triton),
+        ("quantise_dequantise", "quantize", _cached),
+        ("look_up", "engram", _no_triton),
+        ("gated_add", "engram", _wide_rows),
         ("mixes", "hyper_connection", _streams),
         ("collapse_norm", "hyper_connection", _streams),
         ("expand", "hyper_connection", _streams),

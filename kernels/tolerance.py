@@ -62,6 +62,9 @@ def tensors(value: object) -> Iterator[Tensor]:
     """The tensors of a result, in order."""
     if isinstance(value, Tensor):
         yield value
+    elif dataclasses.is_dataclass(value):
+        for field in dataclasses.fields(value):
+            yield from tensors(getattr(value, field.name))
     elif isinstance(value, tuple):
         for item in value:
             yield from tensors(item)

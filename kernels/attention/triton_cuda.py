@@ -16,9 +16,9 @@ from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.quantize.triton_cuda import NUMBERS, stored_values
 
 KEYS = 32  # of a tile
-SPLIT = 4  # tiles of a split
+SPLIT = 5  # tiles of a split
 MOST_HEADS = 64  # of a program
-STAGES = 2
+STAGES = 3
 
 
 @triton.jit

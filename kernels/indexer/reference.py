@@ -19,7 +19,7 @@ def index_scores(queries: Tensor, weights: Tensor, keys: Tensor) -> Tensor:
     wide = at_least_float32(queries.dtype)
     batch, rows, heads, _ = queries.shape
     products = torch.bmm(queries.flatten(1, 2).to(wide), keys.to(wide).mT)  # [B, Q * heads, N]
-    relu = products.relu_().view(batch, rows, heads, -1)
+    relu = products.relu_().view(batch, rows, heads, keys.shape[1])
     return torch.matmul(weights.to(wide).unsqueeze(-2), relu).squeeze(-2)
 
 

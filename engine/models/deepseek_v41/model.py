@@ -67,7 +67,7 @@ class DeepseekV41Model:
         self._norm = found.wide("norm.weight")
         self._head = found.wide("head.weight")
         device = self._embedding.device
-        self._rope = Rope.build(config, dtype, device)
+        self._rope = Rope.build(config, dtype, device, ops)
         self._token_map = TokenMap.build(engram_token_map, config, device)
         self._engrams = read_engrams(found, config)
         self._layers = tuple(

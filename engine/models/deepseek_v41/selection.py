@@ -11,7 +11,6 @@ from torch import Tensor
 from engine.cache.groups import RowFormat
 from engine.models.deepseek_v41.caches import global_name, index_name
 from engine.models.deepseek_v41.step import Published, Selection
-from kernels import formats
 from kernels.cache_ops.reference import paged_rows
 from kernels.indexer.reference import candidate_rows, index_scores
 from kernels.matmul.reference import linear
@@ -101,7 +100,7 @@ class Indexer:
         heads = linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
         queries = self.ops.rotate(heads, turn)
         if self.released_caches:
-            queries = formats.quantise_dequantise(queries, RowFormat.FP4_GROUP32)
+            queries = self.ops.quantise_dequantise(queries, RowFormat.FP4_GROUP32.value)
         scale = queries.shape[-1] ** -0.5 * self.heads**-0.5
         return queries, linear(x, self.weights_proj) * scale
 
