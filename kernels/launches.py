@@ -114,7 +114,7 @@ def _experts() -> Iterator[Launch]:
         types=_pointers("x", "*bf16")
         | _pointers("weight partial", "*fp32")
         | _pointers("rows width experts row_blocks expert_blocks", "i32"),
-        constants={"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 640, "BLOCK": 64},
+        constants={"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64},
     )
     yield Launch(
         address=f"{routing}:choose_kernel",

@@ -34,7 +34,7 @@ def joined(query, keys, visible, most, total, acc, factor):
     return higher, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["ring"])  # see kernels.indexer.triton_cuda: a row modulo `ring`
 def attend_kernel(
     queries,
     own,

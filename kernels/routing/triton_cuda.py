@@ -14,7 +14,7 @@ from torch import Tensor
 from kernels.matmul.triton_cuda import float32_product
 from kernels.routing.reference import Router
 
-SLICE = 640  # columns of one product
+SLICE = 320  # columns of one product
 ROWS = 64
 EXPERTS = 32
 MOST_EXPERTS = 4096  # the scores of a row are held in registers
