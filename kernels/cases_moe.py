@@ -72,9 +72,15 @@ def experts_case(experts: int, width: int, inner: int, top: int) -> Case:
         bytes_per_row=lambda size: 3 * width * size + 12 * top,
         waits=True,
         bytes_shared=lambda rows, size: (
-            3 * width * inner * size * min(experts, top * (1 + (rows - 1) // 2) + top)
+            3 * width * inner * size * _busy_experts(experts, top, rows)
         ),
     )
+
+
+def _busy_experts(experts: int, top: int, rows: int) -> int:
+    """How many experts the rows of a case are expected to choose, rounded down."""
+    idle = (experts - top) * (1 - top / experts) ** (rows // 2)
+    return int(experts - idle)
 
 
 def _drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
