@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pandas as pd
 import streamlit as st
 
@@ -15,6 +17,7 @@ from workbench.figures import (
     conduct_table,
     configuration_table,
     interval,
+    neighbour,
     number,
     plural,
     point_plan,
@@ -62,17 +65,26 @@ def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str])
             "views/compare.py",
             label="Compare with…",
             icon=":material/compare_arrows:",
-            query_params=_compare_query(reader.run.run_id, trial),
+            query_params=_compare_query(reader, trial),
         )
         with st.popover("Reproduce", type="tertiary", icon=":material/replay:"):
             st.caption("Save as plan.yaml, then `workbench run plan.yaml`.")
             st.code(point_plan(reader.run.plan, trial), "yaml")
 
 
-def _compare_query(run_id: str, trial: wb.TrialRecord) -> dict[str, str]:
-    """The trial's point as side A; side B is left to choose."""
-    where = [f"{name}={value_text(value)}" for name, value in trial.point.axes.items()]
-    return {"a": run_id, "a_where": ",".join(text for text in where if text.count(",") == 0)}
+def _compare_query(reader: reading.Reader, trial: wb.TrialRecord) -> dict[str, str]:
+    """The trial's point as side A, and one that differs in a single axis as side B."""
+    run_id, points = reader.run.run_id, reader.points()
+    other = neighbour(points, trial.trial_id)
+    query = {"a": run_id, "a_where": _where(trial.point.axes), "b": run_id}
+    if other is None:
+        return query
+    return query | {"b_where": _where({name: other[f"axis.{name}"] for name in trial.point.axes})}
+
+
+def _where(axes: Mapping[str, object]) -> str:
+    texts = [f"{name}={value_text(value)}" for name, value in axes.items()]
+    return ",".join(text for text in texts if "," not in text)
 
 
 def _repeats_note(points: pd.DataFrame, trial_id: str) -> str:

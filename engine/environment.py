@@ -63,12 +63,18 @@ def read_secret(name: str, environ: Mapping[str, str] | None = None) -> str:
 
     None reads the process environment, now. ConfigError where it is not set or empty.
     """
+    return read_variable(name, "the plan reads a key from it", environ)
+
+
+def read_variable(name: str, why: str, environ: Mapping[str, str] | None = None) -> str:
+    """The value of a variable that is needed because of `why`, a clause.
+
+    None reads the process environment, now. ConfigError where it is not set or empty.
+    """
     value = (os.environ if environ is None else environ).get(name, "").strip()
     if not value:
         raise ConfigError(
-            "is not set, and the plan reads a key from it.",
-            where=name,
-            remedy=f"Set it: export {name}=...",
+            f"is not set, and {why}.", where=name, remedy=f"Set it: export {name}=..."
         )
     return value
 

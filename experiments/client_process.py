@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from multiprocessing.connection import wait
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from experiments.arrival import Share
 from experiments.client_cpu import CpuWatch
@@ -27,8 +27,10 @@ from experiments.workload import WorkItem
 from kernels.errors import WorkbenchError
 
 if TYPE_CHECKING:
-    from ctypes import c_long
+    from ctypes import Array, c_double
     from multiprocessing.connection import Connection
+
+    Shared = Array[c_double]
 
 T = TypeVar("T")
 READY = "ready"
@@ -65,8 +67,18 @@ def shared_phase(phase_of: PhaseOf, share: Share) -> Phase:
     )
 
 
-def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
-    """Run orders until the pipe is closed. `taken` counts the requests of the phase so far.
+class Tally(NamedTuple):
+    """What went on in a phase so far; what requests brought is counted when they end."""
+
+    taken: float = 0.0
+    ended: float = 0.0
+    deliveries: float = 0.0
+    answered: float = 0.0  # requests that brought anything
+    ttft_s: float = 0.0  # of them together
+
+
+def serve_client(pipe: Connection, connect: ConnectTo, shared: Shared) -> None:
+    """Run orders until the pipe is closed. `shared` is the `Tally` of the phase so far.
 
     An order is answered with `READY`, then comes the instant at which its phase begins on the
     trial's clock, then goes a `ClientReport`. In place of either answer goes the error that
@@ -74,7 +86,7 @@ def serve_client(pipe: Connection, connect: ConnectTo, taken: c_long) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    client = _Client(connect, taken)
+    client = _Client(connect, shared)
     with contextlib.suppress(EOFError, ConnectionError):
         while True:
             answer = _tried(client.prepare, pipe.recv())
@@ -103,9 +115,9 @@ def _tried(step: Callable[[T], object], argument: T) -> object:
 class _Client:
     """What a client process keeps from one order to the next: its connections."""
 
-    def __init__(self, connect: ConnectTo, taken: c_long) -> None:
+    def __init__(self, connect: ConnectTo, shared: Shared) -> None:
         self._connect = connect
-        self._taken = taken
+        self._shared = shared
         self._targets: dict[str | None, Target] = {}
 
     def prepare(self, order: Order) -> str:
@@ -114,7 +126,7 @@ class _Client:
             self._targets[order.url] = self._connect(order.url)
         phase = shared_phase(order.phase_of, order.share)
         self._order = order
-        self._phase = replace(phase, feed=_CountedFeed(phase.feed, self._taken))
+        self._phase = replace(phase, feed=_CountedFeed(phase.feed, self._shared))
         gc.collect()
         gc.freeze()  # what is here stays: a sweep over it would hold up the sending
         return READY
@@ -133,11 +145,11 @@ class _Client:
 
 
 class _CountedFeed:
-    """A feed that tells another process how many requests were taken from it."""
+    """A feed that tells another process what went on."""
 
-    def __init__(self, feed: Feed, taken: c_long) -> None:
+    def __init__(self, feed: Feed, shared: Shared) -> None:
         self._feed = feed
-        self._taken = taken
+        self._shared = shared
         self.scheduled = feed.scheduled
         self.queues = feed.queues
 
@@ -145,11 +157,17 @@ class _CountedFeed:
         return self._feed.due_s(in_flight)
 
     def take(self) -> WorkItem:
-        self._taken.value += 1
+        self._shared[0] += 1
         return self._feed.take()
 
     def ended(self, flight: Flight, ended_s: float) -> None:
         self._feed.ended(flight, ended_s)
+        said = [at_s for at_s, piece in flight.pieces if piece.text]
+        self._shared[1] += 1
+        if said and flight.sent_s is not None:
+            self._shared[2] += len(said)
+            self._shared[3] += 1
+            self._shared[4] += said[0] - flight.sent_s
 
     def due_before(self, elapsed_s: float) -> int | None:
         return self._feed.due_before(elapsed_s)

@@ -22,6 +22,7 @@ from experiments.client_process import (
     ClientReport,
     ConnectTo,
     Order,
+    Tally,
     serve_client,
     shared_phase,
 )
@@ -81,6 +82,11 @@ class ClientPool:
         """The processes, in the order of their shares; None for one that was never needed."""
         return tuple(client.pid for client in self._clients)
 
+    def tally(self) -> Tally:
+        """Of all clients together, in the phase that runs."""
+        told = [client.tally() for client in self._clients]
+        return Tally(*(sum(values) for values in zip(*told, strict=True)))
+
     def close(self) -> None:
         """End every client, one that is busy at once; the next run starts new ones."""
         for client in self._clients:
@@ -129,6 +135,7 @@ class _Client:
         self._connect = connect
         self._process: SpawnProcess | None = None
         self._heard = True
+        self._shared = multiprocessing.get_context("spawn").RawArray("d", len(Tally._fields))
 
     @property
     def pid(self) -> int | None:
@@ -138,7 +145,7 @@ class _Client:
     def order(self, order: Order) -> None:
         """Have it get ready; where no process lives, one is started."""
         self._revive()
-        self._taken.value = 0
+        self._shared[:] = Tally()
         self._send(order)
 
     def start(self, start_s: float) -> None:
@@ -157,12 +164,15 @@ class _Client:
         self.close()
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
-        self._taken = context.RawValue("l", 0)
         self._process = context.Process(
-            target=serve_client, args=(theirs, self._connect, self._taken), daemon=True
+            target=serve_client, args=(theirs, self._connect, self._shared), daemon=True
         )
         self._process.start()
         theirs.close()
+
+    def tally(self) -> Tally:
+        """What it did in this phase so far."""
+        return Tally(*self._shared)
 
     def heard(self) -> bool:
         """True once it has answered, or is dead."""
@@ -179,7 +189,7 @@ class _Client:
         said = f"client process {self.share.index} died (exit code {self._process.exitcode})"
         phase = shared_phase(phase_of, self.share)
         found: list[RequestRecord] = []
-        for _ in range(max(1, self._taken.value)):
+        for _ in range(max(1, round(self.tally().taken))):
             due_s = phase.feed.due_s(0)
             if due_s is None:
                 break

@@ -6,7 +6,7 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from experiments.border import nearest
+from experiments.border import brief, nearest
 from experiments.errors import PlanError
 from experiments.records import AxisValue
 
@@ -78,7 +78,10 @@ class Constraint:
 
     def holds(self, values: Mapping[str, AxisValue]) -> bool:
         """True where the point meets it. PlanError for an unknown name or unlike operands."""
-        result = self._value(self._tree, values)
+        try:
+            result = self._value(self._tree, values)
+        except RecursionError as error:
+            raise self._error("is nested too deeply", "Write it as several conditions.") from error
         if not isinstance(result, bool):
             raise self._error(f"gives {result!r}, not true or false", "Compare it with something.")
         return result
@@ -163,4 +166,4 @@ class Constraint:
         return value
 
     def _error(self, what: str, remedy: str | None) -> PlanError:
-        return PlanError(what, where=f"{self._field}: {self.text!r}", remedy=remedy)
+        return PlanError(what, where=f"{self._field}: {brief(self.text)}", remedy=remedy)

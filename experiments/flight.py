@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from engine.request import FinishReason, Request, RequestOutput
 from experiments.identity import digest
-from experiments.records import Chunk, RequestRecord, TokenSource
+from experiments.records import Chunk, ChunkKind, RequestRecord, TokenSource
 from experiments.targets.base import Exchange, Received
 from experiments.token_counts import Counts, Piece, count_tokens
 from experiments.workload import WorkItem
@@ -105,6 +105,13 @@ class Flight:
             return ids
         return tuple(tokenizer.encode("".join(piece.text for _, piece in self.pieces)))
 
+    def output_text(self) -> str | None:
+        """What a text stream said, thoughts and tool calls left out, where that is wanted."""
+        if not self.item.keeps_text or not self.pieces:
+            return None
+        said = (piece.text for _, piece in self.pieces if piece.kind is ChunkKind.CONTENT)
+        return "".join(said)
+
     def record(self) -> RequestRecord:
         """The facts so far; an unfinished request has no finish reason."""
         request, exchange = self.request, self.exchange
@@ -141,6 +148,7 @@ class Flight:
             text_hash=self._text_hash(),
             prompt_hash=digest(request.prompt_token_ids),
             output_token_ids=self.output_token_ids() or None,
+            output_text=self.output_text(),
             session=self.item.session,
             turn=self.item.turn,
             headers_s=self.headers_s,

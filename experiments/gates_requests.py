@@ -31,17 +31,24 @@ def error_rate(evidence: Evidence) -> Gate | None:
 
 
 def enough_requests(evidence: Evidence) -> Gate:
-    """As many requests with latencies as the protocol wants a point to rest on."""
+    """As many requests with latencies as the protocol wants a point to rest on.
+
+    Of a workload that is asked whole: every request of it.
+    """
     completed = len(evidence.measurement.succeeded)
     needed = evidence.protocol.needed_requests(evidence.batch_size)
+    remedy = "; raise protocol.limit_s, measured_s or max_requests"
+    asked = evidence.workload.get(ASKED)
+    if isinstance(asked, int):
+        completed, needed = len(evidence.measurement.completed), asked
+        remedy = "; an eval is whole or nothing: raise the workload's limit_s"
     few = completed < needed
-    remedy = "; raise protocol.limit_s, measured_s or max_requests" if few else ""
     return verdict(
         "enough_requests",
         passed=not few,
         value=float(completed),
         limit=float(needed),
-        message=f"{completed} requests completed, {needed} needed{remedy}",
+        message=f"{completed} requests completed, {needed} needed{remedy if few else ''}",
     )
 
 
@@ -67,6 +74,9 @@ def prompt_length(evidence: Evidence) -> Gate | None:
     told = [r for r in evidence.measurement.succeeded if r.server_prompt_tokens is not None]
     if limit is None or not told:
         return None
+    if evidence.workload.get("renders_chat"):
+        laid = "the server lays what it is sent into its own chat form, and counts that too"
+        return not_judged("prompt_length", None, limit, laid)
     unlike = [r for r in told if r.server_prompt_tokens != r.prompt_tokens]
     sums = sum((r.server_prompt_tokens or 0) - r.prompt_tokens for r in unlike)
     return verdict(
@@ -156,6 +166,9 @@ def _meant_hits(evidence: Evidence) -> float | None:
         return float(told)
     return None if evidence.workload.get("shared_prefixes") else 0.0
 
+
+ASKED = "asked_requests"
+"""The workload's fact that holds how many requests make it up."""
 
 MEANT_HITS = "expected_hit_rate"
 """The workload's fact that holds the share an ideal prefix cache would hit."""

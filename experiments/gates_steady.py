@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from experiments.gate_parts import Evidence, not_judged, verdict
-from experiments.measurement import e2e_s, lost
+from experiments.measurement import Measurement, e2e_s, in_flight_s, lost
 from experiments.records import Gate
 from experiments.steady import BIN_S, NEEDED_BINS, drift
 from experiments.warm_up import STABLE_ROUNDS, variation
@@ -78,7 +78,10 @@ def steady_state(evidence: Evidence) -> Gate | None:
 
 
 def littles_law(evidence: Evidence) -> Gate | None:
-    """Requests that straddle the edges blur the ratio by about one of each slot's, which adds."""
+    """What was in flight at an edge of the window counts there in part, which blurs the ratio.
+
+    Of a burst that is much more than the load's mean, so that those requests are counted.
+    """
     tolerance, ratio = evidence.limits.littles_law, evidence.number("littles_law")
     if tolerance is None or evidence.measurement.windows_s:
         return None
@@ -87,7 +90,7 @@ def littles_law(evidence: Evidence) -> Gate | None:
     if ratio is None or completed < needed:
         few = f"{completed} requests completed, {needed} needed"
         return not_judged("littles_law", ratio, tolerance, few)
-    limit = tolerance + (evidence.number("concurrency_mean") or 0.0) / completed
+    limit = tolerance + _at_the_edges(evidence.measurement) / completed
     return verdict(
         "littles_law",
         passed=abs(ratio - 1) <= limit,
@@ -95,3 +98,9 @@ def littles_law(evidence: Evidence) -> Gate | None:
         limit=limit,
         message=f"rate x E2E / concurrency is {ratio:.3f}, not 1 +- {limit:.2f}",
     )
+
+
+def _at_the_edges(measurement: Measurement) -> int:
+    """Requests in flight when the window began or ended."""
+    flights = [in_flight_s(r, measurement.window_s[1]) for r in measurement.issued]
+    return sum(any(begin < edge < end for edge in measurement.window_s) for begin, end in flights)

@@ -48,6 +48,7 @@ def shaped(spec: WorkloadSpec, load: Load) -> WorkloadSpec:
 
 def check_load(load: Load, workload: Workload, facts: TargetFacts) -> None:
     """PlanError or WorkloadError where the load cannot be put on this engine as it says."""
+    _check_whole(load, workload)
     if is_conversational(load, workload):
         assert isinstance(load, SessionsLoad | TraceLoad)
         check_sessions(load, workload)
@@ -60,6 +61,26 @@ def check_load(load: Load, workload: Workload, facts: TargetFacts) -> None:
     if isinstance(load, PrefillStepLoad):
         tokens = load.slots * load.prompt_tokens
         _check_room("max_num_batched_tokens", tokens, "tokens in a step", load, facts.configuration)
+
+
+def _check_whole(load: Load, workload: Workload) -> None:
+    """A workload that is asked whole, each request once, goes one by one, and never all at once."""
+    whole = workload.whole
+    if whole is None:
+        return
+    where = f"workload {workload.spec.name}"
+    if isinstance(load, (*ROUND_LOADS, SessionsLoad, TraceLoad)):
+        raise PlanError(
+            f"is asked one by one, which a load of kind {load.kind} does not do",
+            where=where,
+            remedy="Use closed, constant, poisson, gamma or ramp.",
+        )
+    if load.slots is not None and load.slots > whole.requests:
+        raise PlanError(
+            f"has {whole.requests} requests, and {load.slots} in flight leave nothing to measure",
+            where=where,
+            remedy="Lower batch_size to that at most, or raise samples or max_questions.",
+        )
 
 
 def check_clients(load: Load, clients: int) -> None:

@@ -20,6 +20,8 @@ WHOLE_REQUEST = (
     "achieved_request_s",
     "goodput",
     "littles_law",
+    "energy_j_request",
+    "energy_j_total_token",
 )
 """Metrics of whole requests: a window in which a full batch decodes holds no sending."""
 NEEDED_ROUNDS = 3

@@ -13,7 +13,7 @@ from experiments.border import Border
 
 MOST_SLOTS = 100_000
 Slots = Annotated[int, Field(ge=1, le=MOST_SLOTS)]
-Rate = Annotated[float, Field(gt=0, le=1e6)]  # requests a second
+Rate = Annotated[float, Field(ge=1e-6, le=1e6)]  # requests a second
 
 
 class _OpenLoad(Border):
@@ -67,7 +67,7 @@ class RampLoad(_OpenLoad):
     kind: Literal["ramp"]
     rate: Rate
     rate_from: float = Field(default=0.0, ge=0, le=1e6)
-    ramp_s: float = Field(gt=0, le=1e6)
+    ramp_s: float = Field(ge=1e-3, le=1e6)
 
 
 class TraceLoad(_OpenLoad):
@@ -78,7 +78,7 @@ class TraceLoad(_OpenLoad):
     """
 
     kind: Literal["trace"]
-    time_scale: float = Field(default=1.0, gt=0)
+    time_scale: float = Field(default=1.0, ge=1e-6, le=1e6)
 
 
 class SessionsLoad(Border):
@@ -94,7 +94,7 @@ class SessionsLoad(Border):
     concurrency: Slots | None = None
     rate: Rate | None = None
     turns: int | None = Field(default=None, ge=1, le=10_000)
-    think_s: float | None = Field(default=None, ge=0)
+    think_s: float | None = Field(default=None, ge=0, le=1e6)
     think: Literal["constant", "exponential"] = "constant"
 
     @model_validator(mode="after")

@@ -8,6 +8,7 @@ from enum import StrEnum
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
 from experiments.metric_rows_client import CLIENT
 from experiments.metric_rows_devices import DEVICES
+from experiments.metric_rows_evals import EVALS
 from experiments.metric_rows_load import LOAD_FORMS
 from experiments.metric_rows_validity import ACCOUNTS, AGREEMENT
 
@@ -143,6 +144,7 @@ METRICS: dict[str, MetricSpec] = {
         *map(_spec, DEVICES),
         *map(_spec, LOAD_FORMS),
         *map(_spec, CLIENT),
+        *map(_spec, EVALS),
     )
 }
 """Every metric by name, in the order in which tables show them."""

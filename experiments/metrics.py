@@ -19,6 +19,7 @@ from experiments.measurement import (
     samples,
     succeeded,
 )
+from experiments.metric_rows_evals import EVALS
 from experiments.metric_rows_validity import AGREEMENT
 from experiments.metric_specs import METRICS, Direction, MetricSpec
 from experiments.metric_values import NO_END_INSIDE, NO_SUCCESS, finite, missing, ratio
@@ -32,6 +33,8 @@ __all__ = ["METRICS", "Direction", "MetricSpec", "measure", "needed_samples"]
 
 NO_TOKEN_INSIDE = "no token came inside the window"
 NAMES_OF_AGREEMENT = tuple(row[0] for row in AGREEMENT)
+NAMES_OF_EVALS = tuple(row[0] for row in EVALS)
+NO_EVAL = "the workload is no eval"
 NOT_COMPARED = "held against other trials of its run when that is read"
 
 
@@ -45,6 +48,7 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
         **_load(measurement),
         **_accounts(measurement),
         **{name: missing(NOT_COMPARED) for name in NAMES_OF_AGREEMENT},
+        **{name: missing(NO_EVAL) for name in NAMES_OF_EVALS},
         **_engine(measurement),
         **device_metrics(measurement),
         **load_metrics(measurement),

@@ -36,12 +36,14 @@ def asked(prompt_hash: str, requested_output_tokens: int, exact_output_length: b
 def kept(requests: Sequence[RequestRecord], most_tokens: int) -> tuple[RequestRecord, ...]:
     """The same requests; ids of outputs beyond the first `most_tokens` are let go.
 
-    Warm-up outputs are never kept: they are part of nothing.
+    Warm-up outputs are never kept: they are part of nothing. Nor are texts: an eval keeps them
+    with its answers.
     """
     left = most_tokens
     found: list[RequestRecord] = []
     for request in requests:
         tokens = len(request.output_token_ids or ())
+        request = replace(request, output_text=None) if request.output_text else request
         spare = request.warm_up or tokens > left
         left -= 0 if spare else tokens
         found.append(replace(request, output_token_ids=None) if spare and tokens else request)

@@ -8,11 +8,13 @@ import numpy as np
 
 from experiments.content import Content, TextIds
 from experiments.errors import WorkloadError
+from experiments.evals.workload import prepare_eval
 from experiments.targets.base import TargetFacts
 from experiments.text_rows import TextRow, is_jsonl, text_rows
 from experiments.trace_workload import prepare_trace
 from experiments.workload import SyntheticWorkload, TextWorkload, Workload, random_ids
 from experiments.workload_specs import (
+    EvalSpec,
     SyntheticSpec,
     TextSpec,
     TraceSpec,
@@ -37,6 +39,8 @@ def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Encode) -> Workload:
         )
     if isinstance(spec, SyntheticSpec):
         return SyntheticWorkload(spec=spec, facts=facts, content=_content(spec, facts, encode))
+    if isinstance(spec, EvalSpec):
+        return prepare_eval(spec, facts, encode)
     if isinstance(spec, TraceSpec):
         return prepare_trace(spec, facts, _content(spec, facts, encode))
     return _prepare_text(spec, facts, encode)

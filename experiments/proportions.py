@@ -7,10 +7,11 @@ import math
 Z95 = 1.959964
 
 
-def share_between(count: int, of: int) -> tuple[float, float] | tuple[None, None]:
+def share_between(count: float, of: int) -> tuple[float, float] | tuple[None, None]:
     """Wilson's 95 % interval of the share count / of; it stays inside 0 to 1, also at the ends.
 
-    It takes the things as independent. (None, None) of nothing.
+    It takes the things as independent; a count in parts widens it as a whole one does.
+    (None, None) of nothing.
     """
     if of <= 0:
         return None, None

@@ -45,7 +45,8 @@ class Protocol(Border):
     @property
     def indicative(self) -> bool:
         """True when the trial is too short for its numbers to be quoted."""
-        return self.name == "quick" or self.measured_s < 60 or self.measured_per_slot < 10
+        longest_s = min(self.measured_s, self.limit_s)
+        return self.name == "quick" or longest_s < 60 or self.measured_per_slot < 10
 
     def needed_requests(self, batch_size: int | None) -> int:
         """Completed requests below which a trial is invalid; `batch_size` None: open loop."""

@@ -52,6 +52,16 @@ class TokenSource(StrEnum):
     ASSUMED = "assumed"  # one a chunk: nothing better was known
 
 
+class EvalVerdict(StrEnum):
+    """What became of one answer to an eval. Only the first three are in an accuracy."""
+
+    CORRECT = "correct"
+    WRONG = "wrong"
+    NO_ANSWER = "no_answer"  # the output holds none that could be extracted
+    UNJUDGED = "unjudged"  # nobody could, or may, judge it
+    UNANSWERED = "unanswered"  # the request failed
+
+
 @dataclass(frozen=True, kw_only=True)
 class Chunk:
     """Tokens that reached the client together."""
@@ -93,6 +103,7 @@ class RequestRecord:
     text_hash: str | None = None  # of the output ids, to compare arms
     prompt_hash: str | None = None  # of the prompt ids: equal prompts, equal hash
     output_token_ids: tuple[int, ...] | None = None  # None: not kept, or the target gives none
+    output_text: str | None = None  # of a text stream that an eval asked for; never stored
     headers_s: float | None = None  # the first byte of an HTTP answer
     closed_s: float | None = None  # the stream was over; None where it is the last chunk
     token_source: TokenSource = TokenSource.ENGINE
@@ -180,6 +191,27 @@ class Calibration:
 
 
 @dataclass(frozen=True, kw_only=True)
+class EvalAnswer:
+    """One output of an eval, and how it was judged."""
+
+    question_id: str
+    sample: int  # of that question, from 0
+    request_id: str
+    kind: str  # of experiments.evals.questions.AnswerKind
+    expected: str
+    output_text: str | None  # without thoughts; None: there is none
+    extracted: str | None
+    rule: str | None  # by which the answer was found
+    verdict: EvalVerdict  # the one that counts
+    reason: str | None  # of it, where there is something to say
+    judge: str  # whose verdict counts: "rules", or "llm:" and the model
+    output_tokens: int
+    truncated: bool  # it ended at the most tokens allowed
+    rule_verdict: EvalVerdict | None = None  # of each judge; None: it gave none
+    llm_verdict: EvalVerdict | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class TrialRecord:
     """One point measured once: the unit of storage and of resume."""
 
@@ -205,3 +237,4 @@ class TrialRecord:
     trials that share the first part asked the same, and must share the rest where their engines
     must agree."""
     failure: FailureKind | None = None  # of a FAILED trial that measured nothing
+    evals: tuple[EvalAnswer, ...] = ()  # () where no question was asked

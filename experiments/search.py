@@ -50,6 +50,7 @@ class Search:
         self._sampler()  # a missing package is told before anything runs
         self._check_fractions()
         self.known = [self._first()]
+        self._check_choices()
 
     @property
     def at_most(self) -> int:
@@ -96,24 +97,40 @@ class Search:
                 middle = span.low + (span.high - span.low) * 0.381966
                 self._space.trial(self._space.cell({name: middle}))
 
+    def _check_choices(self) -> None:
+        """Refuse a choice that nothing takes, such as a name that is misspelt."""
+        for name, span in self._spec.over.items():
+            for choice in span.choices or ():
+                self._corner({name: choice})
+
     def _first(self) -> PlannedTrial:
         """A trial of the corner that is asked first, or of the first corner that can be measured.
 
         PlanError where none can: then a wrong name or value is the likely reason.
         """
-        corners = itertools.product(*(span.ends for span in self._spec.over.values()))
+        found = self._corner({})
+        if found is None:
+            raise PlanError("no corner of the search meets `where`", where="search.over")
+        return found
+
+    def _corner(self, fixed: Values) -> PlannedTrial | None:
+        """The first corner with those values that can be measured; None: `where` meets none.
+
+        Where none can, the first refusal is raised.
+        """
+        spans = self._spec.over.items()
+        ends = ([fixed[name]] if name in fixed else span.ends for name, span in spans)
         refused: Exception | None = None
-        for corner in itertools.islice(corners, 64):
-            values = dict(zip(self._spec.over, corner, strict=True))
+        for corner in itertools.islice(itertools.product(*ends), 64):
             try:
-                cell = self._space.cell(values)
+                cell = self._space.cell(dict(zip(self._spec.over, corner, strict=True)))
                 if self._space.meets(cell):
                     return self._space.trial(cell)
             except (ExperimentError, EngineError) as error:
                 refused = refused or error
         if refused is not None:
             raise refused
-        raise PlanError("no corner of the search meets `where`", where="search.over")
+        return None
 
     def _trial(self, values: Mapping[str, AxisValue]) -> PlannedTrial | None:
         key = repr(values)

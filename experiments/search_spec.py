@@ -68,6 +68,8 @@ class Span(Border):
                 raise ValueError("has both choices and ends")
             if len(self.choices) < 2:
                 raise ValueError("needs two choices or more; fix a single one under engine")
+            if len({(type(one), one) for one in self.choices}) < len(self.choices):
+                raise ValueError("names a choice twice")
             return self
         if self.low is None or self.high is None:
             raise ValueError("needs [low, high] or choices")

@@ -27,6 +27,9 @@ from experiments.targets.base import Target, TargetFacts
 from experiments.workload import Workload
 from experiments.workload_specs import WorkloadSpec
 
+LOCATIONS = ("path", "set")
+"""Fields of a workload that say where its content is; its hash says what it is."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedTrial:
@@ -209,7 +212,7 @@ class Space:
         return TrialId(
             digest(
                 {k: v for k, v in point.engine.items() if k != "model" or plan.http is not None},
-                {k: v for k, v in point.workload.items() if k != "path"},
+                {k: v for k, v in point.workload.items() if k not in LOCATIONS},
                 facts.fingerprint,
                 repeat,
                 plan.protocol.model_dump(),

@@ -78,8 +78,13 @@ def read_trace(path: Path) -> Trace:
 
 
 def read_text(path: Path) -> str:
-    """A workload file as text. WorkloadError if it is missing or not UTF-8."""
+    """A workload file as text. WorkloadError if it is missing, no file of its own or not UTF-8.
+
+    A device never ends, and a pipe is read once while a resume reads it again.
+    """
     try:
+        if path.exists() and not path.is_file():
+            raise WorkloadError("is no regular file", where=str(path))
         return path.read_text(encoding="utf-8-sig")
     except FileNotFoundError as error:
         raise WorkloadError(

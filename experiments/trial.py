@@ -8,10 +8,14 @@ from functools import partial
 
 from experiments.arrival import WHOLE, ClosedArrival, Horizon, Share
 from experiments.clock import Clock
+from experiments.evals.grading import graded
+from experiments.evals.llm_judge import LlmJudge
+from experiments.evals.workload import EvalWorkload
 from experiments.feed import ItemFeed, feed_of
 from experiments.gate_parts import Evidence
 from experiments.gates import evaluate, first_failure
 from experiments.identity import digest, seed_of
+from experiments.labels import INDICATIVE, labels_afterwards, labels_beforehand
 from experiments.load import Phase
 from experiments.load_runner import load_runner
 from experiments.measurement import Measurement, cancelled
@@ -19,21 +23,21 @@ from experiments.metrics import measure
 from experiments.observe import Observer
 from experiments.outputs import fingerprints, kept
 from experiments.plan import Plan
-from experiments.records import MetricValue, TelemetrySample, TrialRecord, TrialState
+from experiments.records import (
+    EvalAnswer,
+    MetricValue,
+    RequestRecord,
+    TelemetrySample,
+    TrialRecord,
+    TrialState,
+)
 from experiments.space import PlannedTrial
 from experiments.statistics import with_intervals
 from experiments.steady import without_ramp
-from experiments.targets.base import Target, TargetFacts
+from experiments.targets.base import Decodes, Target
 from experiments.warm_up import WarmUp, warm_up
 from experiments.windows import in_rounds, most_requests
 from experiments.workload import WorkItem, Workload
-
-INDICATIVE = "indicative"
-RANDOM_WEIGHTS = "random weights: acceptance is meaningless"
-SIMULATED = "simulated"
-BURSTY = "tokens came in bursts: read ITL beside tokens per chunk"
-BURSTY_FROM = 5
-"""Mean ITL over its median from which the stream is called bursty."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,10 +78,28 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         tally=measured.tally,
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
+    sent_s = whole.window_length_s
     whole = in_rounds(whole, planned.load)
     measurement = without_ramp(whole) if plan.protocol.drop_ramp else whole
     measurement = replace(measurement, due_requests=_due(phase_of(WHOLE), measurement))
-    return _record(planned, bench, measurement, warmed, started_utc, runner.now_s())
+    evals = _judged(planned, target, measured.requests)
+    record = _record(planned, bench, measurement, warmed, started_utc, evals)
+    ended_early = planned.workload.whole is None and sent_s < plan.protocol.measured_s
+    said = dict.fromkeys((INDICATIVE, *record.labels)) if ended_early else record.labels
+    return replace(record, duration_s=runner.now_s(), labels=tuple(said))
+
+
+def _judged(
+    planned: PlannedTrial, target: Target, requests: tuple[RequestRecord, ...]
+) -> tuple[EvalAnswer, ...]:
+    """The answers to an eval, judged after the load; () for another workload."""
+    if not isinstance(planned.workload, EvalWorkload):
+        return ()
+    engine = planned.point.engine
+    decode = partial(target.decode, engine) if isinstance(target, Decodes) else None
+    settings = planned.workload.judge()
+    judge = LlmJudge(settings) if settings is not None else None
+    return graded(planned.workload, requests, decode, judge)
 
 
 def load_shape(planned: PlannedTrial) -> str:
@@ -110,19 +132,9 @@ def failed_record(
         started_utc=bench.clock.utc().isoformat(timespec="microseconds"),
         duration_s=0.0,
         window_s=None,
-        labels=labels(bench.plan, planned.facts),
+        labels=labels_beforehand(bench.plan, planned.facts),
         engine_log=log,
     )
-
-
-def labels(plan: Plan, facts: TargetFacts) -> tuple[str, ...]:
-    """What must be said wherever a number of this trial is shown."""
-    said = {
-        INDICATIVE: plan.protocol.indicative,
-        RANDOM_WEIGHTS: facts.random_weights,
-        SIMULATED: facts.simulated,
-    }
-    return tuple(label for label, holds in said.items() if holds)
 
 
 def _warm_up(planned: PlannedTrial, plan: Plan, number: int, share: Share) -> Phase:
@@ -154,16 +166,18 @@ def _warm_up_item(workload: Workload, salt: str, first: int, index: int) -> Work
 def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
     """What is measured of a trial, or one client's share of it."""
     protocol, slots = plan.protocol, planned.batch_size or 1
-    return Phase(
+    whole = planned.workload.whole
+    most = protocol.max_requests if whole is None else whole.requests
+    phase = Phase(
         name=f"r{planned.trial_id[:6]}",
         feed=feed_of(
             planned.load,
             planned.workload,
-            horizon=Horizon(requests=protocol.max_requests, measured_s=protocol.measured_s),
+            horizon=Horizon(requests=most, measured_s=protocol.measured_s),
             salt=planned.salt,
             share=share,
         ),
-        max_requests=most_requests(planned.load, protocol.max_requests),
+        max_requests=most_requests(planned.load, most),
         measured_s=protocol.measured_s,
         measured_e2e=protocol.measured_e2e,
         min_completed=max(protocol.measured_requests, protocol.measured_per_slot * slots),
@@ -172,6 +186,9 @@ def measured_phase(planned: PlannedTrial, plan: Plan, share: Share) -> Phase:
         exact_output_length=planned.workload.spec.exact_output_length,
         temperature=planned.workload.spec.temperature,
     )
+    if whole is None:
+        return phase
+    return replace(phase, measured_s=None, limit_s=whole.limit_s, drain_s=whole.limit_s)
 
 
 def _record(
@@ -180,28 +197,14 @@ def _record(
     measurement: Measurement,
     warmed: WarmUp,
     started_utc: str,
-    duration_s: float,
+    evals: tuple[EvalAnswer, ...],
 ) -> TrialRecord:
     plan = bench.plan
-    metrics = with_intervals(
-        measure(measurement, plan.slo),
-        measurement,
-        draws=plan.protocol.bootstrap_draws,
-        seed=seed_of(planned.trial_id),
-    )
-    evidence = Evidence(
-        measurement=measurement,
-        metrics=metrics,
-        limits=plan.gates,
-        protocol=plan.protocol,
-        batch_size=planned.batch_size,
-        workload=planned.point.workload,
-        warm_up=warmed.requests,
-        warm_up_rounds=warmed.rounds,
-        calibration=warmed.calibration,
-        changes=bench.changes() if bench.changes is not None else None,
-    )
-    gates = evaluate(evidence)
+    draws, seed = plan.protocol.bootstrap_draws, seed_of(planned.trial_id)
+    metrics = with_intervals(measure(measurement, plan.slo), measurement, draws=draws, seed=seed)
+    if isinstance(planned.workload, EvalWorkload):
+        metrics |= planned.workload.scores(evals, draws=draws, seed=seed)
+    gates = evaluate(_evidence(planned, bench, measurement, warmed, metrics))
     state, reason = _verdict(measurement, first_failure(gates))
     return TrialRecord(
         trial_id=planned.trial_id,
@@ -210,24 +213,42 @@ def _record(
         state=state,
         reason=reason,
         started_utc=started_utc,
-        duration_s=duration_s,
+        duration_s=0.0,
         window_s=measurement.window_s,
         metrics=metrics,
         gates=gates,
         requests=kept((*warmed.requests, *measurement.requests), plan.protocol.keep_output_tokens),
         telemetry=measurement.telemetry,
         idle_power_w=measurement.idle_power_w,
-        labels=(*labels(plan, planned.facts), *_warnings(metrics)),
+        labels=(
+            *labels_beforehand(plan, planned.facts),
+            *labels_afterwards(metrics, planned.point.workload, planned.facts),
+        ),
         outputs=fingerprints(measurement.succeeded, planned.workload.spec.temperature),
         calibration=warmed.calibration,
+        evals=evals,
     )
 
 
-def _warnings(metrics: dict[str, MetricValue]) -> tuple[str, ...]:
-    """A median gap far below the mean: tokens come in bursts, and the median tells of neither."""
-    mean, median = metrics["itl_s_mean"].value, metrics["itl_s_p50"].value
-    bursts = mean is not None and median is not None and mean > BURSTY_FROM * median
-    return (BURSTY,) if bursts else ()
+def _evidence(
+    planned: PlannedTrial,
+    bench: Bench,
+    measurement: Measurement,
+    warmed: WarmUp,
+    metrics: dict[str, MetricValue],
+) -> Evidence:
+    return Evidence(
+        measurement=measurement,
+        metrics=metrics,
+        limits=bench.plan.gates,
+        protocol=bench.plan.protocol,
+        batch_size=planned.batch_size,
+        workload=planned.point.workload,
+        warm_up=warmed.requests,
+        warm_up_rounds=warmed.rounds,
+        calibration=warmed.calibration,
+        changes=bench.changes() if bench.changes is not None else None,
+    )
 
 
 def _verdict(measurement: Measurement, failure: str | None) -> tuple[TrialState, str | None]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from engine.request import Request, RequestId
+from experiments.client_process import Tally
+from experiments.clients import ClientPool
 from experiments.clock import Clock
 from experiments.errors import SkipRequestedError
 from experiments.load_runner import SendsByClients
@@ -23,11 +25,11 @@ def watched(target: Target, trial_id: TrialId, watch: Watch, clock: Clock) -> Ta
     """`target`, with every delivery counted into `watch`.
 
     `poll` raises SkipRequestedError once somebody asked for the trial to be skipped. A target
-    whose load is sent by processes of its own is returned as it is, with nothing to count here;
-    the wait for them is what raises.
+    whose load is sent by processes of its own is returned as it is: the wait for them counts,
+    and raises. Their deliveries count in the second in which their request ends, one a token.
     """
     if isinstance(target, SendsByClients) and target.clients is not None:
-        target.clients.heed = lambda: _refuse_skipped(watch, trial_id)
+        target.clients.heed = _ClientsEye(target.clients, trial_id, watch, clock)
         return target
     return cast("Target", _Watched(target, trial_id, watch, clock))
 
@@ -96,6 +98,42 @@ class _Watched:
     def _publish(self, now_ns: int) -> None:
         self._published_ns = now_ns
         self._watch.counts(self._tally.second_with(len(self._in_flight)))
+
+
+class _ClientsEye:
+    """Reads what client processes have done since the second began."""
+
+    def __init__(self, pool: ClientPool, trial_id: TrialId, watch: Watch, clock: Clock) -> None:
+        self._pool = pool
+        self._trial_id = trial_id
+        self._watch = watch
+        self._clock = clock
+        self._origin_ns = clock.now_ns()
+        self._second = 0
+        self._before = self._last = Tally()
+
+    def __call__(self) -> None:
+        """Count, and raise SkipRequestedError once the trial is to be given up."""
+        _refuse_skipped(self._watch, self._trial_id)
+        second = (self._clock.now_ns() - self._origin_ns) // _SECOND_NS
+        now = self._pool.tally()
+        if second != self._second:
+            self._second, self._before = second, self._last
+        if now.taken < self._last.taken:  # another phase has begun
+            self._before = Tally()
+        self._last = now
+        since = Tally(*(a - b for a, b in zip(now, self._before, strict=True)))
+        if since.deliveries or since.ended:
+            self._watch.counts(
+                Second(
+                    second=second,
+                    output_tokens=round(since.deliveries),
+                    ended_requests=round(since.ended),
+                    in_flight=round(now.taken - now.ended),
+                    first_tokens=round(since.answered),
+                    ttft_s=since.ttft_s / since.answered if since.answered else None,
+                )
+            )
 
 
 class _Tally:

@@ -28,6 +28,15 @@ class WorkItem:
     session: int | None = None  # a conversation, and the place in it
     turn: int | None = None
     so_args: dict[str, str] | None = None  # the grammar that the output follows
+    keeps_text: bool = False  # the text of its output is wanted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Whole:
+    """A workload that is asked whole, once, whatever the protocol measures."""
+
+    requests: int
+    limit_s: float  # for the sending, and again for what is then in flight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +82,11 @@ class Workload(ABC):
     @property
     def rows(self) -> int | None:
         """Requests that differ by more than their salt; None: all do."""
+        return None
+
+    @property
+    def whole(self) -> Whole | None:
+        """All there is to ask, each once; None: an endless supply."""
         return None
 
     def arrival_s(self, index: int) -> float | None:

@@ -1,4 +1,4 @@
-"""A workload as a plan writes it: synthetic lengths, traces or texts."""
+"""A workload as a plan writes it: synthetic lengths, traces, texts or evals."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ SAMPLES = {
     "turns": "srt_slurm_turns.jsonl",
 }
 _SAMPLE = "sample:"
+JSONL = ".jsonl"
+"""How the name of a set ends that is a file."""
 
 
 def as_schema(value: object) -> object:
@@ -104,12 +106,39 @@ class TextSpec(_Spec):
     exact_output_length: bool = False
 
 
-WorkloadSpec = Annotated[SyntheticSpec | TraceSpec | TextSpec, Field(discriminator="kind")]
+class EvalSpec(_Spec):
+    """Every question of a set, `samples` times each, answered and judged."""
+
+    kind: Literal["eval"]
+    set: str = Field(min_length=1)  # a name of experiments.evals.sets, or a JSONL file
+    output_tokens: int = Field(default=512, ge=1)  # the most
+    exact_output_length: Literal[False] = False  # an answer ends where it ends
+    samples: int = Field(default=1, ge=1)
+    pass_k: int | None = Field(default=None, ge=1)  # of pass@k; None: samples
+    max_questions: int | None = Field(default=None, ge=1)  # the first of the set; None: all
+    shuffle_seed: int = Field(default=0, ge=0)  # of the order of choices
+    thinking: bool = False  # let the model think first, in its chat form
+    judge: Literal["rules", "llm"] = "rules"
+    allow_code: bool = False  # run what the model wrote
+    limit_s: float = Field(default=3600.0, gt=0)
+
+    @model_validator(mode="after")
+    def _enough_samples(self) -> Self:
+        if self.pass_k is not None and self.pass_k > self.samples:
+            raise ValueError(f"pass_k is {self.pass_k}, more than {self.samples} samples")
+        return self
+
+
+WorkloadSpec = Annotated[
+    SyntheticSpec | TraceSpec | TextSpec | EvalSpec, Field(discriminator="kind")
+]
 
 
 def resolved_source(spec: WorkloadSpec, base_dir: Path | None) -> WorkloadSpec:
     """The same workload with absolute paths. WorkloadError for an unknown sample name."""
     found = {name: getattr(spec, name, None) for name in ("path", "content")}
+    if isinstance(spec, EvalSpec) and spec.set.endswith(JSONL):
+        found["set"] = spec.set
     return spec.model_copy(
         update={name: _all_located(path, base_dir) for name, path in found.items() if path}
     )

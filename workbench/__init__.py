@@ -10,16 +10,19 @@ from __future__ import annotations
 
 from experiments.metric_specs import MetricSpec
 from experiments.records import TrialRecord
+from kernels.errors import WorkbenchError
 from workbench.arms import Arm, select
 from workbench.bands import Band, Estimate
 from workbench.catalogue import METRICS
 from workbench.compare import Comparison, compare
+from workbench.confirm import Confirmation, confirmation
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
-from workbench.live import SweepRun, sweep
+from workbench.live import SweepRun, confirm, sweep
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.prices import Prices, PriceTable, load_prices, table_of
-from workbench.report import report
+from workbench.report import report, write_bundle
+from workbench.stand_in import null_server
 from workbench.store import Run, RunSummary, RunWriter, Store
 from workbench.words import counts_words
 
@@ -42,7 +45,12 @@ __all__ = [
     "select",
     "Arm",
     "Comparison",
+    "confirm",
+    "confirmation",
+    "Confirmation",
     "report",
+    "write_bundle",
+    "null_server",
     "METRICS",
     "MetricSpec",
     "Prices",
@@ -52,4 +60,5 @@ __all__ = [
     "TrialRecord",
     "counts_words",
     "BenchError",
+    "WorkbenchError",
 ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from workbench.errors import ComparisonError, UsageError
 from workbench.figures_text import value_text
+from workbench.grouping import LOAD_FIELDS
 from workbench.stored_run import Run
 
 if TYPE_CHECKING:
@@ -123,16 +124,25 @@ def matched(a: Arm, b: Arm, *, accept: Collection[str] = ()) -> Matches:
 
 
 def _chosen(a: Arm, b: Arm) -> set[str]:
-    """Settings that the selections name, and axes that are one value on either side."""
+    """Settings that the selections name, and engine settings that are one value on either side.
+
+    A load or workload is never taken to differ on purpose unless it is named.
+    """
     axes = {c.removeprefix("axis.") for arm in (a, b) for c in map(str, arm.points.columns)
             if c.startswith("axis.")}  # fmt: skip
     found = set()
     for name in {*a.where, *b.where, *axes}:
         first, second = (set(setting(arm.points, name) or ()) for arm in (a, b))
         named = name in a.where or name in b.where
-        if first != second and (named or (len(first) == 1 and len(second) == 1)):
+        alone = len(first) == 1 and len(second) == 1 and not _is_asked(name, a, b)
+        if first != second and (named or alone):
             found.add(name)
     return found
+
+
+def _is_asked(name: str, *arms: Arm) -> bool:
+    """Whether a setting is one of the load or workload."""
+    return name in LOAD_FIELDS or any(f"workload.{name}" in arm.points for arm in arms)
 
 
 def _key_names(a: Arm, b: Arm, accept: Collection[str]) -> list[str]:

@@ -12,7 +12,17 @@ import typer
 from typer.core import TyperGroup
 
 from kernels.errors import WorkbenchError
-from workbench import cli_calibrate, cli_check, cli_compare, cli_cost, cli_plan, cli_run, cli_show
+from workbench import (
+    cli_calibrate,
+    cli_check,
+    cli_compare,
+    cli_cost,
+    cli_eval,
+    cli_plan,
+    cli_report,
+    cli_run,
+    cli_show,
+)
 from workbench.cli_options import EXIT_INTERRUPTED
 from workbench.cli_output import err, never_stop_at_a_character, say, say_error
 
@@ -62,7 +72,10 @@ def options(
     """Measure an inference engine so that the numbers can be defended."""
 
 
-MODULES = (cli_plan, cli_run, cli_show, cli_compare, cli_cost, cli_calibrate, cli_check)
+MODULES = (
+    cli_plan, cli_run, cli_eval, cli_show, cli_compare, cli_report, cli_cost, cli_calibrate,
+    cli_check,
+)  # fmt: skip
 for commands in (module.COMMANDS for module in MODULES):
     for name, function in commands.items():
         app.command(name)(function)

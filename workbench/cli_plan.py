@@ -108,11 +108,9 @@ def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
 def cost_words(found: Outlook) -> str:
     """Trials, starts, time and disk, and what the estimate rests on."""
     most = "at most " if len(found.trials) != found.agenda.at_most or _may_stop(found) else ""
-    return (
-        f"{most}{found.agenda.at_most} trials, {found.engine_starts} engine starts, "
-        f"{found.pace.about} {duration_words(found.estimate_s)}, about {found.estimate_bytes / 1e6:,.1f} MB "
-        f"({found.pace.words})"
-    )
+    trials = f"{most}{found.agenda.at_most} trials, {found.engine_starts} engine starts"
+    time = f"{found.pace.about} {duration_words(found.estimate_s)}"
+    return f"{trials}, {time}, about {found.estimate_bytes / 1e6:,.1f} MB ({found.pace.words})"
 
 
 def _may_stop(found: Outlook) -> bool:

@@ -1,4 +1,4 @@
-"""Commands that look: ls, status, show, pareto, report, dashboard."""
+"""Commands that look: ls, status, show, pareto, dashboard."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from shlex import quote
 from types import FrameType
 from typing import Annotated
@@ -123,6 +122,10 @@ def _show_trial(run: Run, trial: str, *, json: bool) -> None:
     show_metrics(record.metrics)
     gates = [(g.name, _result(g), g.message) for g in record.gates]
     show_table("gates", ("gate", "result", "message"), gates)
+    if record.evals:
+        from workbench.cli_answers import show_answers
+
+        show_answers(record)
     for name, path in run.files(trial).items():
         say(f"{name}: {path.stat().st_size:,} bytes")
     if json:
@@ -161,24 +164,6 @@ def pareto(  # noqa: PLR0913 - its options
         show_at(points, front, at)
     if json:
         say_json(front_document(points, front))
-
-
-def report(
-    run_id: RunArgument = None,
-    out: Annotated[Path | None, typer.Option(help="Folder to write to.")] = None,
-    formats: Annotated[str, typer.Option("--format", help="Of html,md,csv.")] = "html,md,csv",
-    store: StoreOption = DEFAULT_STORE,
-    json: JsonOption = False,
-) -> None:
-    """Write the report of a run: HTML without network, Markdown, CSV, plan, checksums."""
-    from workbench.report import report as write_report
-
-    names = [name.strip() for name in formats.split(",") if name.strip()]
-    paths = write_report(chosen(Store(store), run_id), out, names)
-    for path in paths.values():
-        say(str(path))
-    if json:
-        say_json({name: str(path) for name, path in paths.items()})
 
 
 def dashboard(
@@ -280,6 +265,5 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "status": status,
     "show": show,
     "pareto": pareto,
-    "report": report,
     "dashboard": dashboard,
 }

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from workbench.comparability_rules import BLOCKING, RULES, Rule, Severity, Side
 from workbench.errors import UsageError
 from workbench.figures_text import value_text
+from workbench.grouping import LOAD_FIELDS
 
 __all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
 
@@ -93,23 +94,30 @@ def _as_chosen(found: Difference) -> Difference:
 
 
 def _settings(a: Side, b: Side, chosen: Collection[str]) -> list[Difference]:
-    """Engine settings that have one value on either side, and not the same."""
+    """Engine settings that differ, and what was chosen to: of the load it is a warning."""
     known = {rule.name for rule in RULES} | {"model"}
-    columns = [c for c in a.points.columns if str(c).startswith("engine.") and c in b.points]
+    columns = [str(c) for c in a.points.columns if str(c).startswith("engine.")]
+    engine = dict.fromkeys(c.removeprefix("engine.") for c in columns if c in b.points)
     found = []
-    for column in columns:
-        name = str(column).removeprefix("engine.")
-        first, second = a.column(str(column)), b.column(str(column))
+    for name in dict.fromkeys([*engine, *sorted(chosen)]):
+        places = ("engine",) if name in engine else ("axis", "workload")
+        first, second = (_setting(side, name, places) for side in (a, b))
         if name in known or first == second:
             continue
         words = "was chosen to differ" if name in chosen else "differs"
         found.append(
             Difference(
-                name=name, a=_text(first), b=_text(second), severity=Severity.NOTE,
+                name=name, a=_text(first), b=_text(second),
+                severity=Severity.WARN if name in LOAD_FIELDS else Severity.NOTE,
                 sentence=f"The setting {name} {words}: {_said(first, second)}.",
             )
         )  # fmt: skip
     return found
+
+
+def _setting(side: Side, name: str, places: Sequence[str]) -> object:
+    found = (side.column(f"{place}.{name}") for place in places)
+    return next((values for values in found if values is not None), None)
 
 
 def _refuse_unknown(accept: Collection[str]) -> None:

@@ -162,10 +162,6 @@ def _package(name: str) -> Read:
     return _environment("packages", name)
 
 
-def _has_cost(side: Side) -> bool:
-    return any(str(name).startswith("cost_") for name in side.points.columns)
-
-
 def _has_quota(side: Side) -> bool:
     return side.environment("cpu_quota_cores") is not None
 
@@ -195,8 +191,8 @@ RULES = (
     Rule(name="load", read=_column("workload.load"), severity=_BLOCK,
           why="latency under a fixed number in flight is not latency at a rate"),
     Rule(name="slo", read=_slo, severity=_BLOCK, why="goodput counts by other limits"),
-    Rule(name="prices", read=_environment("price_table"), severity=_BLOCK,
-          why="costs come from other prices", matters=_has_cost),
+    Rule(name="prices", read=_column("cost.prices"), severity=_BLOCK,
+          why="costs come from other prices"),
     Rule(name="driver", read=_environment("driver"), severity=_BLOCK,
           why="a driver brings clocks and kernels of its own", matters=_on_device),
     Rule(name="cuda", read=_environment("torch_build", "cuda"), severity=_BLOCK,

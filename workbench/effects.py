@@ -175,8 +175,7 @@ def _nothing(reason: str) -> Measured:
 
 def repeat_numbers(run: Run) -> dict[str, int]:
     """The repeat of every stored trial by its id."""
-    trials = run.trials()
-    return dict(zip(trials["trial_id"].map(str), trials["repeat"].map(int), strict=True))
+    return {str(item["trial_id"]): int(str(item["repeat"])) for item in run.documents()}
 
 
 def _same_prompts(a: Run, b: Run) -> bool:

@@ -9,6 +9,7 @@ WorkbenchError
       RunLockedError      another process is writing this run (exit code 1)
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
+    BundleError           an archive of a report that is damaged or unsafe
     PriceError            a price table that cannot be read
     MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
@@ -54,6 +55,10 @@ class DriftError(BenchError):
 
 class ComparisonError(BenchError):
     """Points that may not share one front: different model, workload or basis."""
+
+
+class BundleError(BenchError):
+    """An archive of a report that is damaged, incomplete or unsafe to unpack."""
 
 
 class MemoryTooSmallError(BenchError):

@@ -33,8 +33,8 @@ from workbench.figures_live import device_rows, seconds_figure, seconds_table
 from workbench.figures_loads import apart, best_by_load
 from workbench.figures_marks import CROWDED_FROM, axis_title, finding
 from workbench.figures_parallel import parallel_coordinates
-from workbench.figures_pareto import pareto, target_marks
-from workbench.figures_ratios import levels, matched_ratios, varied
+from workbench.figures_pareto import pareto
+from workbench.figures_ratios import levels, matched_ratios, neighbour, varied
 from workbench.figures_replay import costs_and_savings, prefill_figure, replay_summary, waits
 from workbench.figures_requests import requests_timeline
 from workbench.figures_speculation import (
@@ -44,6 +44,7 @@ from workbench.figures_speculation import (
     speed_up,
 )
 from workbench.figures_sweep import Cells, cells, heat_map, interaction_lines
+from workbench.figures_targets import target_marks
 from workbench.figures_text import (
     MISSING,
     axis_phrase,
@@ -114,6 +115,7 @@ __all__ = [
     "cells",
     "levels",
     "matched_ratios",
+    "neighbour",
     "varied",
     "apart",
     "best_by_load",

@@ -141,7 +141,7 @@ def _scatter(series: Series) -> type[go.Scatter] | type[go.Scattergl]:
 
 def _told(series: Series) -> dict[str, object]:
     told: dict[str, object] = {
-        "x": list(series.x),
+        "x": texts_safe(series.x),
         "y": nullable(series.y),
         "name": safe(short(series.name, 40)),
         "legendgroup": series.name,
@@ -154,11 +154,16 @@ def _told(series: Series) -> dict[str, object]:
     return told
 
 
+def texts_safe(values: Iterable[object]) -> list[object]:
+    """Categories of an axis without mark-up; numbers as they are."""
+    return [safe(value) if isinstance(value, str) else value for value in values]
+
+
 def _band(series: Series) -> go.Scatter:
     """The area between the interval's ends; a point without an interval has none of it."""
     rows = [
         (x, low, high)
-        for x, low, high in zip(series.x, series.low, series.high, strict=True)
+        for x, low, high in zip(texts_safe(series.x), series.low, series.high, strict=True)
         if np.isfinite(low) and np.isfinite(high)
     ]
     return go.Scatter(

@@ -147,7 +147,7 @@ def beats_figure(front: Front, *, look: Look) -> tuple[go.Figure, pd.DataFrame]:
         ]
         chances = (100 * part["probability"].astype(float)).tolist()
         add_series(figure, Series(name=kind, colour=paint[kind], x=part["x"].tolist(), y=chances,
-                                  hover=hover))  # fmt: skip
+                                  hover=hover, steps=True))  # fmt: skip
     if kinds:
         add_level(figure, 50.0, "as likely as not", dark=look.dark)
     x = metric_title(front.x.metric, ACROSS, direction=front.x.direction)

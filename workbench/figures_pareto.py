@@ -20,7 +20,6 @@ from workbench.figures_marks import (
     marks_table,
     subtitle,
 )
-from workbench.figures_ratios import usable
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 from workbench.fronts import Front
@@ -28,7 +27,6 @@ from workbench.fronts import Front
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
 LINE_DOTS = 24  # in one step of a staircase: near enough that no word fits between two
 MAX_LABELS = 24
-TARGET_MARKS = 60
 LEAST_ALPHA = 0.3  # of a valid point that is never on the front
 OTHER = "other"
 
@@ -294,15 +292,3 @@ def _padded(values: np.ndarray, whiskers: pd.Series) -> list[float]:
     start = min(0.0, low)
     room = (high - start) or abs(high) or 1.0
     return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]
-
-
-def target_marks(points: pd.DataFrame, metric: str) -> list[float]:
-    """Round values over the range of a metric, evenly apart, that a target may be set to."""
-    found = usable(points, metric)[metric].to_numpy(float)
-    if not len(found) or found.min() == found.max():
-        return []
-    places = np.linspace(found.min(), found.max(), TARGET_MARKS)
-    if is_log(found):
-        places = np.geomspace(found.min(), found.max(), TARGET_MARKS)
-    digits = 1 - math.floor(math.log10(abs(found.max() - found.min()) / TARGET_MARKS))
-    return sorted({round(float(place), max(0, digits)) for place in places})

@@ -104,6 +104,22 @@ def _reach(ends: Ends, end: int) -> float:
     return math.log(ends[end] / ends[0]) if ends[end] > 0 else math.nan
 
 
+def neighbour(points: pd.DataFrame, trial_id: str) -> pd.Series | None:
+    """A valid point that differs from that trial's in one axis alone, drafts first; None: none."""
+    axes = varied(points)
+    texts = pd.DataFrame({name: points[name].map(value_text) for name in axes}, index=points.index)
+    own = points.index[points["trial_id"] == trial_id]
+    if not len(own) or not axes:
+        return None
+    differs = texts.ne(texts.loc[own[0]])
+    close = points[differs.sum(axis=1).eq(1) & points["valid"].astype(bool)]
+    for name in sorted(axes, key=lambda axis: axis != "axis.draft_length"):
+        found = close[differs.loc[close.index, name]]
+        if len(found):
+            return found.iloc[0]
+    return None
+
+
 def best_rows(
     points: pd.DataFrame, columns: Sequence[str], metric: str, direction: str
 ) -> dict[tuple[str, ...], pd.Series]:

@@ -192,9 +192,11 @@ def _prefill_finding(lines: pd.DataFrame) -> str:
     if len(longest) == 1:
         length = plural(int(best["prompt_tokens"]), "prompt token")
         return f"{best['setting']}: {number(best['seconds'])} s at {length}"
+    sure = longest["low"].notna().all()
     return (
         f"At the longest prompts {best['setting']} waits {number(best['seconds'])} s, "
         f"{worst['setting']} {number(worst['seconds'])} s"
+        + ("" if sure else " (too few requests for intervals)")
     )
 
 

@@ -19,6 +19,7 @@ from workbench.figures_chart import (
     name_axes,
     nullable,
     plain_title,
+    texts_safe,
 )
 from workbench.figures_marks import metric_words, stamp
 from workbench.figures_ratios import best_rows, levels, varied
@@ -113,8 +114,8 @@ def heat_map(points: pd.DataFrame, found: Cells, *, look: Look) -> go.Figure:
     values = rows["value"].to_numpy(float).reshape(shape)
     figure.add_trace(
         go.Heatmap(
-            x=columns,
-            y=lines,
+            x=texts_safe(columns),
+            y=texts_safe(lines),
             z=[nullable(line) for line in values],
             text=np.array(_cell_texts(rows), dtype=object).reshape(shape).tolist(),
             texttemplate="%{text}",
@@ -192,8 +193,8 @@ def _missing_cells(figure: go.Figure, rows: pd.DataFrame, *, dark: bool) -> None
         return
     figure.add_trace(
         go.Scatter(
-            x=holes["across"].tolist(),
-            y=holes["up"].tolist(),
+            x=texts_safe(holes["across"]),
+            y=texts_safe(holes["up"]),
             mode="text",
             text=[MISSING] * len(holes),
             textfont={"color": ink(dark=dark).muted},

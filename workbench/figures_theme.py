@@ -7,18 +7,8 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from workbench.figures_text import safe, wrap
+from workbench.palette import OKABE_ITO
 
-OKABE_ITO = (
-    "#0072B2",
-    "#E69F00",
-    "#009E73",
-    "#D55E00",
-    "#CC79A7",
-    "#56B4E9",
-    "#B8A800",  # the palette's yellow, darkened until it can be read on white
-    "#7F7F7F",  # in place of black, which a dark page would swallow
-)
-"""Okabe and Ito's colour-blind-safe order (https://jfly.uni-koeln.de/color/)."""
 MAX_GROUPS = len(OKABE_ITO)
 CLEAR = "rgba(0,0,0,0)"  # the page shows through
 FONT = '"Source Sans", "Source Sans 3", "Source Sans Pro", "Helvetica Neue", Arial, sans-serif'

@@ -11,13 +11,18 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from experiments.watch import Stopped
 from workbench.errors import BenchError
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.progress import Progress
 from workbench.store import Run, RunSummary, Store
 from workbench.words import counts_words, duration_words, point_words
+
+if TYPE_CHECKING:
+    from experiments.plan import Plan
 
 RUNNER_LOG = "runner.log"
 POLL_S = 0.5
@@ -123,17 +128,43 @@ def sweep(
     plan is raised here, before anything starts. Works inside a running event loop.
     """
     from experiments.plan import load_plan
-    from workbench.runs import begin, outlook
 
     found = load_plan(Path(plan) if isinstance(plan, str) else plan)
     if overrides:
         found = load_plan({**found.document(), **overrides})
-    chosen = Store(store)
-    looked = outlook(found, chosen)
+    return _started(found, Store(store), budget=budget)
+
+
+def confirm(
+    run: Run,
+    points: int | None = None,
+    repeats: int = 3,
+    *,
+    x: Axis = DEFAULT_X,
+    y: Axis = DEFAULT_Y,
+) -> SweepRun:
+    """Start measuring the points of the run's front again, with fresh prompts, in its store.
+
+    At most `points` of them, the surest first; `confirmation` holds the new run against this one.
+    """
+    from workbench.confirm import chosen_points, confirming_plan, fresh_seed
+
+    store = Store(run.folder.parent)
+    names = chosen_points(run, (x, y), points)
+    plan = confirming_plan(run, names, repeats, seed=fresh_seed(run, store))
+    return _started(plan, store, parent=run.run_id)
+
+
+def _started(
+    plan: Plan, chosen: Store, *, budget: str | None = None, parent: str | None = None
+) -> SweepRun:
+    from workbench.runs import begin, outlook
+
+    looked = outlook(plan, chosen)
     for field, variable in looked.from_environment.items():
         given = f"{field}={looked.plan.engine[field]} comes from {variable} and is kept in the plan"
-        warnings.warn(given, stacklevel=2)
-    run = begin(looked, chosen).close()
+        warnings.warn(given, stacklevel=3)
+    run = begin(looked, chosen, parent=parent).close()
     command = [sys.executable, "-m", "workbench", "resume", run.run_id]
     command += [] if budget is None else ["--budget", budget]
     with (run.folder / RUNNER_LOG).open("wb") as log:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from workbench.errors import StoreError
 
 if TYPE_CHECKING:
@@ -32,11 +34,14 @@ def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.D
     columns: dict[str, None] = dict.fromkeys(FIRST_COLUMNS)
     for row in rows:
         columns.update(dict.fromkeys(row))
-    table = pd.DataFrame({name: [row.get(name) for row in rows] for name in columns})
-    for name in table.columns:
+    cells: dict[str, object] = {}
+    for name in columns:
+        column = [row.get(name) for row in rows]
         if name.endswith((".n", ".low", ".high")) or f"{name}.n" in columns:
-            table[name] = pd.to_numeric(table[name], errors="coerce")
-    return table.copy()  # in one piece: columns were replaced one by one
+            cells[name] = pd.to_numeric(np.array(column, dtype=object), errors="coerce")
+        else:
+            cells[name] = column
+    return pd.DataFrame(cells)
 
 
 def _row(run_id: str, found: Mapping[str, object]) -> dict[str, object]:

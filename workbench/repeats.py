@@ -2,7 +2,8 @@
 
 Rates, means and ratios are the mean of the valid repeats; quantiles are those of all their
 requests together. The interval of either is Student's over the repeats
-(`experiments.resampling`). A point with one repeat keeps its interval within that run.
+(`experiments.resampling`), but for shares of an eval's questions. A point with one repeat keeps
+its interval within that run.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ TRIAL_IDS = "trial_ids"
 BASIS = "interval_basis"
 WITHIN_RUN = "within-run"
 IDENTITY = ("axis.", "engine.", "workload.")
+OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
 UNREAD = "the requests of its repeats were not read, and quantiles are never averaged"
 Quantiles = Callable[[tuple[str, ...]], Mapping[str, PooledQuantile] | None]
 """The quantiles over the repeats stored as the given trials; None where they are not read."""
@@ -59,6 +61,7 @@ def pooled(trials: pd.DataFrame, quantiles: Quantiles | None = None) -> pd.DataF
     found = table.iloc[[rows[0] for rows in sound]].reset_index(drop=True)
     _describe(found, trials, members, sound)
     _average(found, trials, sound)
+    _ask_again(found, trials, sound)
     _pool(found, sound, quantiles)
     return found.copy()  # in one piece
 
@@ -122,6 +125,20 @@ def _average(found: pd.DataFrame, trials: pd.DataFrame, sound: list[np.ndarray])
             cells[several] = table[:, column]
             found[name + part] = cells
         _say_why(found, trials, name, [(place, sound[place]) for place in several])
+
+
+def _ask_again(found: pd.DataFrame, trials: pd.DataFrame, sound: list[np.ndarray]) -> None:
+    """Shares of the questions of an eval: the mean of the repeats' own intervals.
+
+    Repeats ask the same questions: how they differ says nothing of other questions.
+    """
+    for name in (name for name in OF_QUESTIONS if name in trials.columns):
+        for part, pick in ((".low", np.mean), (".high", np.mean), (".n", np.max)):
+            told = trials[name + part].to_numpy(dtype=float, na_value=np.nan)
+            cells = found[name + part].to_numpy(dtype=float, na_value=np.nan, copy=True)
+            for place, rows in enumerate(sound):
+                cells[place] = pick(told[rows])
+            found[name + part] = cells
 
 
 def _say_why(

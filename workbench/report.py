@@ -1,81 +1,108 @@
-"""A run as files to hand over: HTML that needs no network, Markdown, CSV, plan and checksums.
+"""Runs as files to hand over: HTML that needs no network, Markdown, tables, plans, checksums.
 
-The same run gives the same bytes: no clock, no random id, sorted keys.
+The same runs give the same bytes: no clock, no random id, sorted keys.
 """
 
 from __future__ import annotations
 
-import hashlib
-import io
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.bundle import SUMS, bundle, checksums, with_runs
 from workbench.errors import UsageError
+from workbench.exports.llm_d import llm_d_files
+from workbench.exports.tables import points_csv, requests_parquet
 from workbench.files import explained, to_json, write_file
-from workbench.report_content import Content, gather
-from workbench.report_tables import Table
+from workbench.report_tables import SECTIONS, Table
+from workbench.stored_run import Run
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from workbench.store import Run
+    from workbench.report_content import Content
+
+__all__ = [
+    "DATA", "FORMATS", "SECTIONS", "bundle", "report", "report_files", "write_bundle",
+]  # fmt: skip
 
 FORMATS = ("html", "md", "csv")
+"""What a person reads."""
+DATA = ("parquet", "llm-d")
+"""What other tools read."""
 TEMPLATES = Path(__file__).parent / "templates"
-EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that zip archives know
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
+Runs = Run | Sequence[Run]
 
 
 def report(
-    run: Run, path: str | Path | None = None, formats: Sequence[str] = FORMATS
+    runs: Runs,
+    path: str | Path | None = None,
+    formats: Sequence[str] = (*FORMATS, *DATA),
+    *,
+    static: bool = False,
+    sections: Sequence[str] = SECTIONS,
 ) -> dict[str, Path]:
-    """Write the report of `run` into folder `path` (default: `report` in the run's folder).
+    """Write the report into folder `path` (default: `report` in the first run's folder).
 
-    Writes report.html, report.md and points.csv as `formats` asks, and always plan.lock.yaml,
-    environment.json and SHA256SUMS; returns file name -> path. UsageError for an unknown
-    format; DiskFullError without room.
+    Writes report.html, report.md, points.csv, requests.parquet and llm-d/<trial>.yaml as `formats`
+    asks, and always the locked plans, the environments and SHA256SUMS; returns file name -> path.
+    `static`: no script, below 500 kB. UsageError for an unknown format or section; DiskFullError
+    without room.
     """
-    unknown = [name for name in formats if name not in FORMATS]
-    if unknown:
-        raise UsageError(
-            f"there is no report format {unknown[0]!r}.",
-            where="--format",
-            remedy=f"Choose among {', '.join(FORMATS)}.",
-        )
-    folder = run.folder / "report" if path is None else Path(path)
-    with explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    contents = report_files(run, formats)
+    contents = report_files(runs, formats, static=static, sections=sections)
+    folder = _listed(runs)[0].folder / "report" if path is None else Path(path)
     for name, content in contents.items():
-        write_file(folder / name, content)
+        place = folder / name
+        with explained(folder):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        write_file(place, content)
     return {name: folder / name for name in contents}
 
 
-def report_files(run: Run, formats: Sequence[str] = FORMATS) -> dict[str, bytes]:
+def write_bundle(
+    runs: Runs,
+    path: Path,
+    formats: Sequence[str] = (*FORMATS, *DATA),
+    *,
+    static: bool = False,
+    sections: Sequence[str] = SECTIONS,
+) -> Path:
+    """Write the report and the runs themselves as one archive, which `reproduce` reads."""
+    files = report_files(runs, formats, static=static, sections=sections)
+    with explained(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_file(path, bundle(with_runs(files, _listed(runs))))
+    return path
+
+
+def report_files(
+    runs: Runs,
+    formats: Sequence[str] = FORMATS,
+    *,
+    static: bool = False,
+    sections: Sequence[str] = SECTIONS,
+) -> dict[str, bytes]:
     """File name -> bytes of the report; SHA256SUMS comes last and covers the others."""
-    content = gather(run)
-    makers: Mapping[str, tuple[str, Callable[[], str]]] = {
-        "html": ("report.html", lambda: render_html(content)),
-        "md": ("report.md", lambda: render_markdown(content)),
-        "csv": ("points.csv", lambda: points_csv(run)),
+    from workbench.report_content import gather
+
+    _refuse_unknown(formats, (*FORMATS, *DATA), "--format", "report format")
+    _refuse_unknown(sections, SECTIONS, "--sections", "section")
+    listed = _listed(runs)
+    content = gather(listed, sections=sections, static=static)
+    makers: Mapping[str, tuple[str, Callable[[], bytes]]] = {
+        "html": ("report.html", lambda: _bytes(render_html(content))),
+        "md": ("report.md", lambda: _bytes(render_markdown(content))),
+        "csv": ("points.csv", lambda: points_csv(listed)),
+        "parquet": ("requests.parquet", lambda: requests_parquet(listed)),
     }
-    texts = {makers[name][0]: makers[name][1]() for name in FORMATS if name in formats}
-    texts["plan.lock.yaml"] = content.plan_yaml
-    texts["environment.json"] = to_json(run.environment)
-    files = {name: text.encode("utf-8", "replace") for name, text in texts.items()}
-    sums = [f"{hashlib.sha256(files[name]).hexdigest()}  {name}\n" for name in sorted(files)]
-    return {**files, "SHA256SUMS": "".join(sums).encode()}
-
-
-def bundle(files: Mapping[str, bytes]) -> bytes:
-    """The files as one zip archive; the same files give the same bytes."""
-    sink = io.BytesIO()
-    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name in sorted(files):
-            archive.writestr(zipfile.ZipInfo(name, date_time=EPOCH), files[name])
-    return sink.getvalue()
+    files = {name: make() for form, (name, make) in makers.items() if form in formats}
+    if "llm-d" in formats:
+        files |= {f"llm-d/{n}": found for run in listed for n, found in llm_d_files(run).items()}
+    files |= {name: _bytes(text) for name, text in content.plans}
+    for run in listed:
+        name = "environment.json" if len(listed) == 1 else f"{run.run_id}.environment.json"
+        files[name] = _bytes(to_json(run.environment))
+    return {**files, SUMS: checksums(files)}
 
 
 def render_html(content: Content) -> str:
@@ -88,20 +115,29 @@ def render_markdown(content: Content) -> str:
     return _environment(escape=False).get_template("report.md.j2").render(content=content)
 
 
-def points_csv(run: Run) -> str:
-    """All points as CSV; a text that a spreadsheet would run as a formula gets an apostrophe."""
-    points = run.trials()
-    for name in points.columns:
-        points[name] = points[name].map(_csv_cell)
-    return points.to_csv(index=False, lineterminator="\n")
+def _listed(runs: Runs) -> list[Run]:
+    listed = [runs] if isinstance(runs, Run) else list(runs)
+    if not listed:
+        raise UsageError("a report needs at least one run.")
+    ids = [run.run_id for run in listed]
+    if len(set(ids)) < len(ids):
+        twice = next(name for name in ids if ids.count(name) > 1)
+        raise UsageError(f"{twice} is given twice.", where="the runs of a report")
+    return listed
 
 
-def _csv_cell(value: object) -> object:
-    if isinstance(value, list | dict):
-        return to_json(value, indent=None).strip()
-    if isinstance(value, str) and value.startswith(FORMULA_STARTS):
-        return "'" + value
-    return value
+def _refuse_unknown(names: Sequence[str], known: Sequence[str], where: str, what: str) -> None:
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise UsageError(
+            f"there is no {what} {unknown[0]!r}.",
+            where=where,
+            remedy=f"Choose among {', '.join(known)}.",
+        )
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "replace")
 
 
 def markdown_text(value: object) -> object:

@@ -2,87 +2,120 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from workbench.catalogue import METRICS
 from workbench.errors import WorkbenchError
-from workbench.figures_text import number, value_text
-from workbench.fronts import Front, comparison_groups, pareto
+from workbench.fronts import Front, pareto
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
-from workbench.report_tables import SHOWN, Row, Table, configuration, point_table, spread_words
-from workbench.words import counts_words
+from workbench.report_facts import (
+    definitions_table,
+    differences_table,
+    environment_table,
+    facts_table,
+    limits,
+    missing_table,
+    plan_name,
+    reproduce_lines,
+)
+from workbench.report_tables import (
+    MOST_ROWS,
+    SECTIONS,
+    Row,
+    Table,
+    configuration,
+    point_table,
+)
+from workbench.svg_front import front_svg
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from workbench.figures_facts import Best
     from workbench.store import Run
 
-HEADLINES = (
-    ("output_tok_s_device", "Most output per device"),
-    ("tok_s_user", "Fastest for one user"),
-    ("ttft_s_p50", "Shortest wait for the first token"),
-)
-HOST_GROUPS = (
-    "packages", "environment_variables", "engine_settings", "torch_build", "torch_threads",
-)  # fmt: skip
+
+@dataclass(frozen=True, kw_only=True)
+class Drawn:
+    """The front as a picture: always as SVG where there is one, and by plotly unless static."""
+
+    svg: str | None
+    live: str | None  # HTML made by plotly, whose own encoder escapes it
+    script: str | None  # plotly itself
+    note: str  # why a picture is missing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Content:
-    """Everything that a report of one run shows."""
+    """Everything that a report shows."""
 
-    run_id: str
     title: str
     question: str
     labels: Row
-    state: str
-    facts: tuple[tuple[str, str], ...]  # model, accelerator, ...
     verdicts: Row
+    facts: Table
+    drawn: Drawn
     front: Table
-    figure_html: str | None  # made by plotly, whose own encoder escapes it
-    plotly_script: str | None
-    figure_note: str  # why there is no figure
+    differences: Table  # between runs; empty for one run
     problems: Table
     points: Table
     definitions: Table
     environment: Table
     missing_environment: Table
-    plan_yaml: str
+    plans: tuple[tuple[str, str], ...]  # file name, YAML
     reproduce: Row
     limits: Row
+    sections: Row
+    several: bool  # runs
 
 
-def gather(run: Run) -> Content:
-    """The content of the report of `run`, from its stored trials."""
-    points, summary = run.points(), run.summary
-    front = pareto(points, DEFAULT_X, DEFAULT_Y)
-    figure, script, note = _figure(points, front, f"{summary.model} on {summary.accelerator}")
+def gather(
+    runs: Sequence[Run], *, sections: Sequence[str] = SECTIONS, static: bool = False
+) -> Content:
+    """The content of one report of `runs` (at least one), from their stored trials."""
+    from workbench.report_verdicts import best_points, comparisons, effects
+
+    points = together([run.points() for run in runs])
+    by = "run_id" if len(runs) > 1 else None
+    front = pareto(points, DEFAULT_X, DEFAULT_Y, by, runs=runs)
+    summaries = [run.summary for run in runs]
+    questions = list(dict.fromkeys(one.question for one in summaries if one.question))
+    told = best_points(points)
     return Content(
-        run_id=run.run_id,
-        title=summary.name,
-        question=summary.question or "(the plan asks no question)",
-        labels=summary.labels,
-        state=summary.state,
-        facts=_facts(run),
-        verdicts=verdicts(points),
+        title=", ".join(dict.fromkeys(summary.name for summary in summaries)),
+        question=" / ".join(questions) or "(the plan asks no question)",
+        labels=tuple(dict.fromkeys(label for one in summaries for label in one.labels)),
+        verdicts=(*(comparisons(runs) if by else effects(runs[0], points)), *told),
+        facts=facts_table(runs),
+        drawn=_drawn(points, front, by, static=static),
         front=_front_table(points, front),
-        figure_html=figure,
-        plotly_script=script,
-        figure_note=note,
-        problems=_problems(run.trials()),
-        points=point_table(points),
-        definitions=_definitions(points),
-        environment=_environment(run.environment),
-        missing_environment=Table(headers=("field", "why it is missing"), rows=_reasons(run)),
-        plan_yaml=_plan_yaml(run),
-        reproduce=_reproduce(run),
-        limits=_limits(run, points),
+        differences=differences_table(runs),
+        problems=_problems(together([run.trials() for run in runs])),
+        points=point_table(points, most=MOST_ROWS),
+        definitions=definitions_table(points),
+        environment=environment_table(runs),
+        missing_environment=missing_table(runs),
+        plans=tuple((plan_name(run, runs), plan_yaml(run)) for run in runs),
+        reproduce=reproduce_lines(runs),
+        limits=limits(runs, points),
+        sections=tuple(sections),
+        several=by is not None,
     )
+
+
+def together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of all tables; a column that one lacks is missing there."""
+    import pandas as pd
+
+    filled = [table for table in tables if len(table)] or list(tables[:1])
+    return filled[0] if len(filled) == 1 else pd.concat(filled, ignore_index=True).copy()
+
+
+def plan_yaml(run: Run) -> str:
+    """The locked plan of a run, as `workbench run` reads it."""
+    import yaml
+
+    return yaml.safe_dump(run.plan, sort_keys=True, allow_unicode=True, width=100)
 
 
 def _front_table(points: pd.DataFrame, front: Front) -> Table:
@@ -90,145 +123,46 @@ def _front_table(points: pd.DataFrame, front: Front) -> Table:
     rows = points.assign(group=[name or "" for name in front.group_of])[front.on_front]
     if rows.empty:
         return point_table(rows)
-    return point_table(rows.sort_values(["group", front.x.metric, "trial_id"]))
+    return point_table(rows.sort_values(["group", front.x.metric, "trial_id"]), most=MOST_ROWS)
 
 
-def verdicts(points: pd.DataFrame) -> Row:
-    """The best valid point by each headline metric, in a sentence with its interval and n.
-
-    What may not be compared (other models, arithmetic or workloads) has a best of its own.
-    """
-    from workbench.figures_facts import best
-
-    sound = points[points["valid"].astype(bool)]
-    names = np.array(comparison_groups(sound), dtype=object)
-    groups = sorted(set(names))
-    found = [
-        _verdict(top, words, of=f" of {group}" if len(groups) > 1 else "")
-        for metric, words in HEADLINES
-        for group in groups
-        if (top := best(sound[names == group], metric)).value is not None
-    ]
-    return tuple(found) or ("No valid point was measured, so there is no answer yet.",)
-
-
-def _verdict(top: Best, words: str, *, of: str) -> str:
-    spread = spread_words(top.low, top.high, top.n, top.repeats)
-    spread = f"within-run {spread}" if top.low is not None and top.repeats == 1 else spread
-    return (
-        f"{words}{of}: {number(top.value)} {top.spec.unit} ({spread}; {top.spec.label}), "
-        f"with {top.where or 'the only configuration'}."
-    )
-
-
-def _problems(points: pd.DataFrame) -> Table:
+def _problems(trials: pd.DataFrame) -> Table:
+    bad = trials[~trials["valid"].astype(bool)]
     rows = [
         (str(p["trial_id"]), str(p["state"]), configuration(p), str(p["reason"]))
-        for _, p in points[~points["valid"].astype(bool)].iterrows()
+        for _, p in bad.head(MOST_ROWS).iterrows()
     ]
-    return Table(headers=("trial", "state", "configuration", "reason"), rows=tuple(rows))
-
-
-def _definitions(points: pd.DataFrame) -> Table:
-    specs = [METRICS[name] for name in SHOWN if name in points.columns]
-    rows = [(s.label, s.unit, str(s.direction), s.basis, s.definition) for s in specs]
-    return Table(headers=("metric", "unit", "better", "basis", "definition"), rows=tuple(rows))
-
-
-def _facts(run: Run) -> tuple[tuple[str, str], ...]:
-    summary = run.summary
-    counts = counts_words(summary.counts)
-    return (
-        ("model", summary.model),
-        ("accelerator", summary.accelerator),
-        ("engine", summary.engine),
-        ("started", summary.started_utc),
-        ("trials", f"{counts or 'none'} of {summary.planned} planned ({summary.state})"),
-        ("run", run.run_id),
+    left = len(bad) - len(rows)
+    return Table(
+        headers=("trial", "state", "configuration", "reason"),
+        rows=tuple(rows),
+        note=f"{left:,} more are in points.csv." if left else "",
     )
 
 
-def _environment(manifest: Mapping[str, object]) -> Table:
-    rows = [
-        (name, value_text(value))
-        for name, value in sorted(manifest.items())
-        if name not in (*HOST_GROUPS, "reasons", "devices") and value is not None
-    ]
-    for group in HOST_GROUPS:
-        inner = manifest.get(group)
-        if isinstance(inner, Mapping):
-            rows += [
-                (f"{group}.{name}", value_text(value)) for name, value in sorted(inner.items())
-            ]
-    devices = manifest.get("devices")
-    if isinstance(devices, list):
-        rows += [(f"device {place}", str(device)) for place, device in enumerate(devices)]
-    return Table(headers=("field", "value"), rows=tuple(rows))
-
-
-def _reasons(run: Run) -> tuple[Row, ...]:
-    reasons = run.environment.get("reasons")
-    items = reasons.items() if isinstance(reasons, Mapping) else ()
-    return tuple((str(name), str(reason)) for name, reason in sorted(items))
-
-
-def _plan_yaml(run: Run) -> str:
-    import yaml
-
-    return yaml.safe_dump(run.plan, sort_keys=True, allow_unicode=True, width=100)
-
-
-def _reproduce(run: Run) -> Row:
-    """The commands that measure the same plan again; the trial ids show whether it is the same."""
-    sha = run.environment.get("git_sha")
-    checkout = [f"git checkout {sha}"] if isinstance(sha, str) else []
-    dirty = run.environment.get("git_dirty") is True
-    note = ["# the checkout had uncommitted changes: see git_diff_hash"] if dirty else []
-    return (*note, *checkout, "workbench run plan.lock.yaml")
-
-
-def _limits(run: Run, points: pd.DataFrame) -> Row:
-    """What these numbers cannot carry."""
-    limits = [f"Labelled: {label}." for label in run.summary.labels]
-    if not len(points) or points["repeats"].max() == 1:
-        limits.append(
-            "One repeat: intervals are within-run only and do not cover run-to-run noise."
-        )
-    else:
-        limits.append(
-            "Several repeats: values are their means, quantiles those of all their requests; the "
-            "intervals are Student's over the repeats."
-        )
-    unsound = int((~points["valid"].astype(bool)).sum())
-    if unsound:
-        limits.append(f"{unsound} of {len(points)} points are not valid and are on no front.")
-    stored = len(run.documents())
-    if stored < run.planned:
-        limits.append(f"{run.planned - stored} planned trials were not measured.")
-    limits.append("The front picks maxima, which flatters them; measure its points afresh.")
-    return tuple(limits)
-
-
-def _figure(
-    points: pd.DataFrame, front: Front, subtitle: str
-) -> tuple[str | None, str | None, str]:
-    """The front as HTML, plotly's script, and why they are missing."""
-    if front.x.metric not in points.columns or front.y.metric not in points.columns:
-        return None, None, "Nothing was measured, so there is no figure."
+def _drawn(points: pd.DataFrame, front: Front, by: str | None, *, static: bool) -> Drawn:
+    measured = {front.x.metric, front.y.metric} <= set(points.columns)
+    svg = front_svg(points, front) if measured else None
+    if svg is None:
+        note = "No point has both numbers, so there is no figure."
+        return Drawn(svg=None, live=None, script=None, note=note)
+    if static:
+        return Drawn(svg=svg, live=None, script=None, note="")
     try:
         from plotly.offline import get_plotlyjs
 
         from workbench import figures
     except ImportError:
-        return None, None, "plotly is not installed here, so the figure is left out."
+        note = "plotly is not installed here, so the figure answers to no mouse."
+        return Drawn(svg=svg, live=None, script=None, note=note)
     try:
-        figure = figures.pareto(points, front, look=figures.Look(subtitle=subtitle, columns=110))
+        figure = figures.pareto(points, front, by=by, look=figures.Look(columns=110))
     except WorkbenchError as error:
-        return None, None, str(error)
-    html = figure.to_html(
+        return Drawn(svg=svg, live=None, script=None, note=str(error))
+    live = figure.to_html(
         full_html=False,
         include_plotlyjs=False,
         div_id="front",
         config={"displaylogo": False, "responsive": True},
     )
-    return html, get_plotlyjs(), ""
+    return Drawn(svg=svg, live=live, script=get_plotlyjs(), note="")

@@ -20,6 +20,13 @@ INTERVALS = (
     f"In brackets: {WITHIN_RUN}, and then do not cover run-to-run noise; n = samples. Requests "
     "that moved in one batch count once, and fewer than six such batches give no interval."
 )
+SECTIONS = (
+    "front", "problems", "points", "definitions", "environment", "reproduce", "limits",
+)  # fmt: skip
+"""What a report is made of below its first screen, in this order. What differs between runs is on
+the first screen, and cannot be left out."""
+MOST_ROWS = 300
+"""Of a table in a report; the rest is in points.csv."""
 Row = tuple[str, ...]
 
 
@@ -44,14 +51,15 @@ class Table:
     note: str = ""
 
 
-def point_table(points: pd.DataFrame) -> Table:
-    """One row a point: axes, workload, state and the metrics shown, with intervals.
+def point_table(points: pd.DataFrame, *, most: int | None = None) -> Table:
+    """One row a point: axes, workload, state, repeats and the metrics shown, with intervals.
 
     What is the same for every point (one workload, one group, a metric that no point has) goes
-    into the note instead of a column.
+    into the note instead of a column. Of more than `most` points the first are shown.
     """
     axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
-    varying = [name for name in ("group", "workload.name") if _varies(points, name)]
+    axes += ["repeats"] if "repeats" in points.columns and _varies(points, "repeats") else []
+    varying = [name for name in ("run_id", "group", "workload.name") if _varies(points, name)]
     shown = [name for name in SHOWN if name in points.columns]
     metrics = [name for name in shown if points[name].notna().any()]
     plain = [*axes, *varying]
@@ -64,9 +72,11 @@ def point_table(points: pd.DataFrame) -> Table:
             str(point["state"]),
             *(measured(point, name) for name in metrics),
         )
-        for _, point in points.iterrows()
+        for _, point in points.head(len(points) if most is None else most).iterrows()
     ]
-    notes = [INTERVALS] if metrics else []
+    notes = [f"{len(points) - len(rows):,} more points are in points.csv."]
+    notes = notes if len(rows) < len(points) else []
+    notes += [INTERVALS] if metrics else []
     notes += [_absent(points, name) for name in shown if name not in metrics]
     return Table(headers=tuple(headers), rows=tuple(rows), note=" ".join(notes))
 
@@ -109,7 +119,9 @@ def _varies(points: pd.DataFrame, column: str) -> bool:
 
 
 def _plain_header(column: str) -> str:
-    return axis_words(column) if column.startswith("axis.") else column.removesuffix(".name")
+    if column.startswith("axis."):
+        return axis_words(column)
+    return column.removesuffix(".name").removesuffix("_id")
 
 
 def _absent(points: pd.DataFrame, metric: str) -> str:

@@ -64,8 +64,8 @@ def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
     reasons = table["finish_reason"].to_pylist()
     ended = np.array([r not in (None, "abort", "error") for r in reasons], dtype=bool)
     fine = np.array([error is None for error in table["error"].to_pylist()], dtype=bool)
-    succeeded = measured & ended & fine & (counts > 0)
-    kept = succeeded & (sent_s >= earliest_s)
+    settled = measured & (sent_s >= earliest_s)
+    kept = settled & ended & fine & (counts > 0)
     of_chunk = np.repeat(kept, counts)
     return RequestColumns(
         intended_s=_numbers(table, "intended_s")[kept],
@@ -74,7 +74,7 @@ def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
         chunk_time_s=_flat(table, "chunk_time_s")[of_chunk].astype(float),
         chunk_tokens=_flat(table, "chunk_tokens")[of_chunk].astype(np.int64),
         spoken_s=_spoken(table, kept),
-        unsuccessful=int((measured & ~succeeded).sum()),
+        unsuccessful=int((settled & ~kept).sum()),
     )
 
 

@@ -1,7 +1,7 @@
 """A TrialRecord as the files of its folder, and back. results/README.md lists the fields.
 
 trial.json (facts and metrics), requests.parquet (one row a request, its chunks as two lists),
-telemetry.parquet (one row a sample), engine.log.
+telemetry.parquet (one row a sample), evals.parquet (one row an answer), engine.log.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from experiments.records import ChunkKind, MetricValue, RequestRecord, TrialRecord, TrialState
 from workbench.errors import NewerFormatError, StoreError
+from workbench.evals import EVALS, eval_rows, eval_schema, read_evals
 from workbench.files import finite, read_json, to_json
 
 if TYPE_CHECKING:
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
 FORMAT_VERSION = 1
-ROW_FIELDS = ("requests", "telemetry", "engine_log")  # kept beside trial.json
+ROW_FIELDS = ("requests", "telemetry", "engine_log", "evals")  # kept beside trial.json
 
 
 def contents(record: TrialRecord) -> dict[str, bytes]:
     """File name -> bytes of one trial folder."""
+    evals = {EVALS: parquet(eval_rows(record.evals), eval_schema())} if record.evals else {}
     return {
+        **evals,
         "trial.json": to_json(document(record)).encode(),
         "requests.parquet": parquet(request_rows(record.requests), request_schema()),
         "telemetry.parquet": parquet(
@@ -129,6 +132,7 @@ def read_record(folder: Path) -> TrialRecord:
         rows = {
             "requests": [_nest(row) for row in _read_rows(folder / "requests.parquet")],
             "telemetry": _read_rows(folder / "telemetry.parquet"),
+            "evals": read_evals(folder),
             "engine_log": (folder / "engine.log").read_text("utf-8", "replace"),
         }
         return _adapter().validate_python({**found, **rows})

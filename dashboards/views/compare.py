@@ -182,16 +182,16 @@ def _subtitle(found: wb.Comparison) -> str:
 def _overall(rows: pd.DataFrame) -> str:
     cells = [
         (
-            markup.text(row["label"], "name", wb.METRICS[row["metric"]].definition),
+            markup.text(row["label"], "name whole", wb.METRICS[row["metric"]].definition),
             _change(row),
             markup.Cell(html=_verdict(row)),
-            markup.text(row["sentence"], "free soft"),
+            markup.text(row["sentence"], "free soft whole"),
             markup.text(row["basis"], "soft"),
         )
         for _, row in rows.iterrows()
     ]
     heads = ("Metric", "B against A (95 %)", "Verdict", "In words", "Interval over")
-    return markup.table(heads, cells)
+    return markup.table(heads, cells, stacked=True)
 
 
 def _change(row: pd.Series) -> markup.Cell:

@@ -51,13 +51,13 @@ def _body(run_id: str, trial_id: str | None, kept: dict[str, list[str]]) -> None
     with right:
         _against(points, ENERGY[0], look, reader)
     price_editor.show(prices)
-    _table("Cost by point", points, COSTS, run_id)
-    _table("Energy by point: the counter, the integral of power, and their ratio", points,
-           ENERGY, run_id)  # fmt: skip
     if trial_id is not None:
         trial = reading.trial(run_id, trial_id)
         drawn = power_over_time(reader.run.telemetry(trial_id), trial.window_s, look=look)
         parts.figure(*drawn, "power")
+    _table("Cost by point", points, COSTS, run_id)
+    _table("Energy by point: the counter, the integral of power, and their ratio", points,
+           ENERGY, run_id)  # fmt: skip
 
 
 def _against(points: pd.DataFrame, metric: str, look: Look, reader: reading.Reader) -> None:

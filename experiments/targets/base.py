@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from engine.config import ResolvedConfig
 from engine.request import Request, RequestId, RequestOutput
@@ -38,6 +38,7 @@ class TargetFacts:
     tokenizer_hash: str | None = None
     simulated: bool = False
     takes_grammars: bool = False  # outputs can be held to a grammar
+    renders_chat: bool = False  # a prompt is text that the server lays into its own chat form
     remote: bool = False  # its client is no part of its process: lag and load are our own
 
 
@@ -123,6 +124,15 @@ class Target(Protocol):
 
     def close(self) -> None:
         """Stop the engine and free what it held. Harmless when closed or never opened."""
+        ...
+
+
+@runtime_checkable
+class Decodes(Protocol):
+    """A target whose outputs are ids of a tokenizer that it has."""
+
+    def decode(self, engine: Mapping[str, AxisValue], ids: Sequence[int]) -> str:
+        """The text of output ids, without special tokens."""
         ...
 
 

@@ -83,6 +83,7 @@ class HttpClient:
         for task in self._tasks.values():
             task.cancel()
         self._loop.run_until_complete(self._lanes.close())
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         self._loop.close()
 
     async def _run(self, exchange: HttpExchange) -> None:

@@ -198,7 +198,7 @@ def _says_something(piece: Piece) -> bool:
 def _parsed(data: str | bytes) -> Json:
     try:
         found: object = json.loads(data)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         shown = repr(data[:_MOST_QUOTED])
         raise _ExchangeError(
             "malformed", f"the answer is not JSON: {error}; it holds {shown}"

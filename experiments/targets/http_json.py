@@ -25,15 +25,17 @@ def items(value: object) -> list[object]:
 
 
 def text(value: object) -> str:
-    """The text, or an empty one."""
-    return value if isinstance(value, str) else ""
+    """The text, or an empty one. Half a character, which JSON can hold, becomes U+FFFD."""
+    if not isinstance(value, str):
+        return ""
+    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def count(value: object) -> int | None:
-    """A number of tokens, or None."""
+    """A number of tokens, or the id of one; None for what can be neither."""
     if not isinstance(value, int) or isinstance(value, bool):
         return None
-    return value if value >= 0 else None
+    return value if 0 <= value < 2**31 else None
 
 
 def dig(value: object, *path: str) -> object:

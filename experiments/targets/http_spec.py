@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, JsonValue, field_validator
 
-from experiments.border import Border
+from experiments.border import Border, brief
 from experiments.records import AxisValue
 
 NOT_OURS = "this target's engine is not started by us"
 DECLARE = "Start the server with it, and say so under http.declared."
+MOST_IDS = 10_000_000
+"""Entries of a vocabulary: several times the largest that there are."""
+OWN_HEADERS = frozenset({"accept-encoding", "connection", "content-length", "transfer-encoding"})
+OWN_FIELDS = frozenset({"best_of", "input", "messages", "model", "n", "prompt", "stream"})
+"""What the client settles for each request, or what would make several answers of one."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_HEADER_VALUE = re.compile(r"[\t\x20-\x7e]*")
 SECRET_HEADERS = frozenset({"authorization", "x-api-key", "api-key", "cookie"})
+
+
+ServerPath = Annotated[str, Field(pattern=r"^/[!-~]*$")]
+"""A path on the server, from its first slash on."""
 
 
 class Api(StrEnum):
@@ -46,7 +59,7 @@ class HttpSpec(Border):
     api: Annotated[Api, BeforeValidator(_api)] = Api.CHAT_COMPLETIONS
     prompt: Literal["ids", "text"] | None = None  # None: ids where the API takes them
     tokenizer: str | None = None  # tokenizer.json, or the directory that holds one
-    vocab_size: int | None = Field(default=None, ge=3)  # for random ids without a tokenizer
+    vocab_size: int | None = Field(default=None, ge=3, le=MOST_IDS)  # of random ids
     stream: bool = True
     usage: Literal["each_chunk", "last", "none"] = "each_chunk"
     """What the server is asked to say of its counts; some refuse to say it with each chunk."""
@@ -54,9 +67,9 @@ class HttpSpec(Border):
     headers: dict[str, str] = Field(default_factory=dict)
     key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     timeout_s: float = Field(default=600.0, gt=0)  # of a whole request
-    ready_path: str = "/v1/models"
-    reset_path: str | None = None  # posted to before every trial, to empty caches
-    metrics_path: str | None = None  # counters in the Prometheus text format
+    ready_path: ServerPath = "/v1/models"
+    reset_path: ServerPath | None = None  # posted to before every trial, to empty caches
+    metrics_path: ServerPath | None = None  # counters in the Prometheus text format
     max_positions: int | None = Field(default=None, ge=2)
     devices: int | None = Field(default=None, ge=1)
     accelerator: str | None = None
@@ -66,6 +79,7 @@ class HttpSpec(Border):
     @field_validator("url")
     @classmethod
     def _without_version(cls, url: str) -> str:
+        _check_address(url)
         return url.rstrip("/").removesuffix("/v1").rstrip("/")
 
     @field_validator("headers")
@@ -74,7 +88,18 @@ class HttpSpec(Border):
         for name in headers:
             if name.lower() in SECRET_HEADERS:
                 raise ValueError(f"{name} would be stored; put the key in a variable: key_env")
+            if name.lower() in OWN_HEADERS:
+                raise ValueError(f"{name} is set by the client for each request")
+            if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(headers[name]):
+                raise ValueError(f"{brief(name)} or its value holds what no header may hold")
         return headers
+
+    @field_validator("body")
+    @classmethod
+    def _leaves_the_ask_alone(cls, body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        for name in sorted(OWN_FIELDS & body.keys()):
+            raise ValueError(f"{name} is settled by the workload, http.model and http.stream")
+        return body
 
     @property
     def sends_ids(self) -> bool:
@@ -91,3 +116,18 @@ class HttpSpec(Border):
             return self
         path = ((base_dir or Path.cwd()) / Path(self.tokenizer).expanduser()).resolve()
         return self.model_copy(update={"tokenizer": str(path)})
+
+
+def _check_address(url: str) -> None:
+    """ValueError for an address that no request can be sent to, or that holds more than one."""
+    try:
+        parts = urlsplit(url)
+        _, host = parts.port, (parts.hostname or "").encode("idna")
+    except (ValueError, UnicodeError) as error:
+        raise ValueError(f"{brief(url)} is no address: {error}") from error
+    if not host:
+        raise ValueError(f"{brief(url)} names no host")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError("a user or password would be stored; put the key in a variable: key_env")
+    if parts.query or parts.fragment:
+        raise ValueError(f"{brief(url)} goes on after the path; leave out what follows it")

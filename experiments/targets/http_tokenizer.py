@@ -42,6 +42,10 @@ class ClientTokenizer:
         """Text of the ids, special tokens left out."""
         return self._tokenizer.decode(list(ids), skip_special_tokens=True)
 
+    def name_of(self, token_id: int) -> str:
+        """How the tokenizer writes a token, special ones included."""
+        return self._tokenizer.id_to_token(token_id) or ""
+
     def ends(self, text: str) -> list[int]:
         """Where each token ends, in characters, ascending."""
         encoded = self._tokenizer.encode(text, add_special_tokens=False)

@@ -22,6 +22,7 @@ from experiments.targets.checkpoint import Checkpoint, model_directory, read_che
 
 if TYPE_CHECKING:
     from engine.core import Serving
+    from engine.tokenizer import Tokenizer
 
 LOG_LINES = 200
 _ENGINE_LOGGER = "engine"
@@ -38,6 +39,7 @@ class InProcessTarget:
         self._serving: Serving | None = None
         self._log = _LogTail()
         self._checkpoints: dict[str, Checkpoint] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
 
     def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
         """Explicit values, then defaults."""
@@ -75,10 +77,11 @@ class InProcessTarget:
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
         """By the checkpoint's tokenizer; bytes where it has none."""
-        from engine.tokenizer import Tokenizer
+        return self._tokenizer(engine).encode(text)
 
-        model_dir = model_directory(EngineConfig.from_mapping(engine).model)
-        return Tokenizer.load(model_dir).encode(text)
+    def decode(self, engine: Mapping[str, AxisValue], ids: Sequence[int]) -> str:
+        """By the checkpoint's tokenizer; bytes where it has none."""
+        return self._tokenizer(engine).decode(ids)
 
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """Load the weights and start the replicas. TargetError if the engine does not start."""
@@ -143,6 +146,15 @@ class InProcessTarget:
         if serving is not None:
             serving.close()
         self._log.detach()
+
+    def _tokenizer(self, engine: Mapping[str, AxisValue]) -> Tokenizer:
+        """Read once for each checkpoint."""
+        from engine.tokenizer import Tokenizer
+
+        model = EngineConfig.from_mapping(engine).model
+        if model not in self._tokenizers:
+            self._tokenizers[model] = Tokenizer.load(model_directory(model))
+        return self._tokenizers[model]
 
     def _checkpoint(self, model: str) -> Checkpoint:
         if model not in self._checkpoints:

@@ -12,7 +12,7 @@ from engine.request import Request, RequestId
 from experiments.client_process import ConnectTo
 from experiments.clients import ClientPool
 from experiments.clock import Clock, SystemClock
-from experiments.errors import PlanError, TargetError
+from experiments.errors import PlanError, TargetError, WorkloadError
 from experiments.records import AxisValue, Calibration
 from experiments.targets.base import Received, TargetFacts
 from experiments.targets.http_client import (
@@ -89,13 +89,25 @@ class HttpTarget:
             accelerator=spec.accelerator,
             random_weights=False,
             tokenizer_hash=tokenizer.hash if tokenizer else None,
+            renders_chat=not spec.api.takes_ids,
             remote=True,
         )
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
-        """By the plan's tokenizer; PlanError without one."""
+        """By the plan's tokenizer; PlanError without one.
+
+        WorkloadError for special tokens where prompts go as text: they would not arrive.
+        """
         del engine
-        return self._need_tokenizer("the workload is text").encode(text)
+        tokenizer = self._need_tokenizer("the workload is text")
+        ids = tokenizer.encode(text)
+        if not self._spec.sends_ids and not set(ids).isdisjoint(tokenizer.special_ids):
+            raise WorkloadError(
+                "holds special tokens of the model, and a server that takes text adds its own",
+                where=f"http.api: {self._spec.api}",
+                remedy="Use api: completions, which takes ids, or prompts without such tokens.",
+            )
+        return ids
 
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """Ask the server whether it is there and serves the model; start the clients."""

@@ -20,7 +20,7 @@ def counters(text: str) -> dict[str, float]:
         if words[:2] == ["#", "TYPE"] and words[3:] == ["counter"]:
             declared.add(words[2])
         elif words and not line.startswith("#"):
-            name = line.partition("{")[0].split()[0]
+            name = words[0].partition("{")[0]
             value = _number(line.rpartition("}")[2].split() if "}" in line else words[1:])
             if value is not None and (name in declared or name.endswith(_COUNTING)):
                 found[name] = found.get(name, 0.0) + value

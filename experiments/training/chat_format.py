@@ -101,6 +101,11 @@ class Chat:
     response_schema: Mapping[str, object] | None = None
 
 
+def thinking_system(text: str) -> str:
+    """The turns of a chat, with the word on effort that begins a thinking one."""
+    return SYSTEM + _EFFORT + text.removeprefix(SYSTEM)
+
+
 def render(chat: Chat) -> str:
     """Return the text of the conversation without the leading BOS and the closing EOS.
 

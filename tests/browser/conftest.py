@@ -27,7 +27,13 @@ START_LIMIT_S = 90
 
 
 PATIENCE_MS = 60_000
-READY = ".js-plotly-plot, .wb-empty, .wb-table, [data-testid=stException]"
+READY = ", ".join(
+    f"{part}:visible"
+    for part in (
+        *(".js-plotly-plot", ".wb-empty", ".wb-table", ".st-key-preview"),
+        "[data-testid=stException]",
+    )
+)
 # Streamlit asks for these below the page's own path first; the answer "not there" is expected.
 PROBES = ("_stcore/health", "_stcore/host-config")
 

@@ -1,12 +1,16 @@
 """Each page in a real browser, on a demo-like store and on an empty one."""
 
+import zipfile
+
 import pytest
 
 import workbench as wb
+from dashboards.app import GROUPS
 from tests.fakes import records
 
 pytestmark = pytest.mark.browser
 PAGES = ("", "pareto", "run")
+EVERY = tuple(name for names in GROUPS.values() for name in names)
 RING_IS_AT = """place => {
   const marks = [...document.querySelectorAll(".js-plotly-plot g.points path.point")];
   const middle = (mark) => {
@@ -32,7 +36,7 @@ def test_a_page_on_an_empty_store_names_the_command_that_fills_it(visit, tmp_pat
     assert "workbench demo" in opened.page.inner_text("body")
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize("path", ["", *EVERY[1:]])
 def test_a_page_fits_a_phone_in_the_dark(visit, demo_store, path):
     opened = visit(demo_store, path, width=390, scheme="dark")
     opened.check()
@@ -68,12 +72,43 @@ def test_a_click_on_a_point_leads_to_its_trial(visit, demo_store):
     opened.check()
 
 
+def test_from_a_filter_to_a_trial_to_a_comparison_to_a_report(visit, demo_store):
+    opened = visit(demo_store, "pareto")
+    page = opened.page
+    page.get_by_role("combobox", name="Draft length").click()
+    page.get_by_role("option", name="5").click()
+    page.get_by_text("12 points hidden by the filters").wait_for()
+    opened.settle()
+    click_a_point(page)
+    page.wait_for_url("**/pareto?*trial=*")
+    trial = page.url.split("trial=")[1].split("&")[0]
+    page.get_by_text("Compare with…").click()
+    page.wait_for_url("**/compare?*")
+    page.get_by_role("heading", name="Is B really better than A?").wait_for()
+    page.get_by_role("heading", name="Settings that differ").wait_for()
+    opened.settle()
+    assert trial in page.content()
+    assert "chosen to differ" in page.inner_text("body")
+    page.goto(page.url.split("/compare")[0] + "/report?formats=md,csv")
+    page.get_by_role("heading", name="Preview").wait_for()
+    opened.settle()
+    with page.expect_download() as download:
+        page.get_by_role("button", name="All files (zip)").click()
+    with zipfile.ZipFile(download.value.path()) as archive:
+        assert {"report.md", "SHA256SUMS"} <= set(archive.namelist())
+    opened.check()
+
+
+def click_a_point(page):
+    point = page.locator(".js-plotly-plot g.points path.point").last.bounding_box()
+    at = (point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
+    page.mouse.move(*at)
+    page.mouse.click(*at)
+
+
 def test_a_click_on_the_overview_opens_the_trial(visit, demo_store):
     opened = visit(demo_store, "")
-    point = opened.page.locator(".js-plotly-plot g.points path.point").last.bounding_box()
-    at = (point["x"] + point["width"] / 2, point["y"] + point["height"] / 2)
-    opened.page.mouse.move(*at)
-    opened.page.mouse.click(*at)
+    click_a_point(opened.page)
     opened.page.wait_for_url("**/run?*trial=*")
     opened.page.get_by_role("heading", name="Gates").wait_for()
     opened.settle()

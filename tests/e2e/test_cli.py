@@ -61,8 +61,9 @@ def test_a_run_is_planned_measured_listed_shown_and_reported(here):
     assert last_json(one)["state"] == "ok"
     assert set(last_json(workbench("pareto", "--json"))["members"]) <= planned
     report = workbench("report", "--out", "handed-over", "--json")
+    folder = here / "handed-over"
     assert sorted(last_json(report)) == sorted(
-        path.name for path in (here / "handed-over").iterdir()
+        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
     )
 
 
@@ -469,12 +470,15 @@ child.wait()
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_dashboard_ends_every_process_of_it(here, number):
     (here / "dashboards").mkdir()
+    (here / "dashboards" / "__init__.py").touch()  # before the real ones, wherever they lie
     (here / "dashboards" / "__main__.py").write_text(PAGES)
     server = subprocess.Popen([sys.executable, "-m", "workbench", "dashboard"], cwd=here)
     pids = here / "pids"
-    wait_until(pids.exists)
-    server.send_signal(number)
-    server.wait(timeout=20)
+    try:
+        wait_until(pids.exists)
+    finally:
+        server.send_signal(number)
+        server.wait(timeout=20)
     for pid in map(int, pids.read_text().split()):
         wait_until(lambda pid=pid: not psutil.pid_exists(pid) or dead(pid))
 

@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 
@@ -22,6 +23,7 @@ from experiments.measurement import succeeded
 from experiments.prepare import prepare
 from experiments.targets.null_server import Answer, at_once
 from experiments.targets.openai_http import HttpTarget, client_factory
+from experiments.watched import watched
 from experiments.workload_specs import SyntheticSpec
 from tests.fakes.openai_server import Say, acts, answering, serving, spec
 
@@ -126,6 +128,22 @@ def test_a_client_killed_between_two_phases_is_replaced(run, pools):
         os.kill(pools[1].pids[0], signal.SIGKILL)
         time.sleep(0.2)
         assert all(map(succeeded, run(server, 1, asked).requests))
+
+
+def test_what_clients_do_is_seen_while_they_do_it(run, pools):
+    seen = []
+    watch = SimpleNamespace(skip_asked=lambda _: False, counts=seen.append)
+    with serving(answering(Say(0.02, 1), Say(0.02, 1))) as server:
+        holder = SimpleNamespace(clients=pools[2], calibrations={})
+        assert watched(holder, "t", watch, SystemClock()) is holder
+        result = run(server, 2, phase_of(server, ClosedLoad(batch_size=4), seconds=1.5))
+        pools[2].heed = lambda: None
+    assert pools[2].tally().ended == len(result.requests)
+    last = {second.second: second for second in seen}  # what a second came to in the end
+    assert len(last) >= 2
+    assert 0 < sum(s.ended_requests for s in last.values()) <= len(result.requests)
+    assert all(s.output_tokens == 2 * s.ended_requests for s in last.values())
+    assert all(s.in_flight <= 4 and s.ttft_s >= 0.02 for s in last.values())
 
 
 def test_a_phase_that_is_given_up_ends_at_once_and_the_next_one_runs(run, pools):

@@ -62,6 +62,7 @@ def test_anything_else_is_refused_when_the_plan_is_read(text):
         ("a / (b - 2) > 1", "cannot be computed"),
         ("a and b", "as true or false"),
         ("a in b", "without a list"),
+        ("not " * 2000 + "flag", "nested too deeply|not an expression"),
     ],
 )
 def test_a_condition_that_cannot_be_judged_says_why(text, said):

@@ -172,6 +172,16 @@ def test_littles_law_is_judged_only_on_enough_turns():
     assert gates(broken)["littles_law"].judged
 
 
+def test_a_burst_at_the_end_of_the_window_breaks_no_law():
+    burst = [
+        request([(40.4, 1), (40.9, 1)], sent_s=39.9, index=20 + i, ended_s=40.9) for i in range(20)
+    ]
+    found = gates([good(i) for i in range(20)] + burst, window_s=(0.0, 40.0))["littles_law"]
+    assert found.judged
+    assert abs(found.value - 1) > 0.2
+    assert found.passed
+
+
 def test_a_device_held_back_by_heat_makes_a_trial_invalid_and_a_power_cap_does_not():
     # tensara/tensara 226
     records = [good(i) for i in range(10)]

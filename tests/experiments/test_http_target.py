@@ -7,16 +7,18 @@ from hypothesis import strategies as st
 
 from engine.errors import ConfigError
 from experiments.clock import VirtualClock
-from experiments.errors import PlanError, TargetError
+from experiments.errors import PlanError, TargetError, WorkloadError
 from experiments.measurement import decode_tokens, e2e_s, gaps, succeeded, tpot_s, ttfo_s, ttft_s
 from experiments.records import ChunkKind, TokenSource
 from experiments.targets.http_answers import Usage, event, whole
 from experiments.targets.http_apis import request_body
 from experiments.targets.http_spec import Api, HttpSpec
+from experiments.targets.http_tokenizer import ClientTokenizer
 from experiments.targets.openai_http import HttpTarget
 from tests.fakes.openai_server import (
     CONTENT,
     REASONING,
+    TOKENIZER,
     TOOL,
     Say,
     acts,
@@ -201,6 +203,33 @@ def test_what_is_no_json_object_is_named(data):
     assert record.error_kind == "malformed"
 
 
+def test_json_that_is_nested_too_deeply_is_named():
+    record = record_of([(0.1, b"data: " + b"[" * 100_000 + b"\n\n")], api=CHAT)
+    assert record.error_kind == "malformed"
+
+
+def test_half_a_character_of_a_server_is_replaced_before_it_is_counted():
+    data = b'data: {"choices": [{"delta": {"content": "\\ud800 a"}}]}\n\ndata: [DONE]\n\n'
+    record = record_of([(0.1, data)], api=CHAT)
+    assert record.finish_reason == "stop"
+    assert record.retokenised_tokens
+
+
+@pytest.mark.parametrize("absurd", [10**30, 2**31, -1])
+def test_a_count_that_no_answer_can_have_reads_as_not_said(absurd):
+    usage = {
+        "prompt_tokens": absurd,
+        "completion_tokens": absurd,
+        "prompt_tokens_details": {"cached_tokens": absurd},
+    }
+    choice = {"text": " a", "token_ids": [absurd]}
+    data = event({"choices": [choice], "usage": usage}) + b"data: [DONE]\n\n"
+    record = record_of([(0.1, data)])
+    assert (record.output_tokens, record.cached_tokens) == (1, 0)
+    assert (record.server_prompt_tokens, record.server_output_tokens) == (None, None)
+    assert not record.output_token_ids
+
+
 @given(
     st.recursive(
         st.none() | st.integers() | st.text(max_size=3),
@@ -327,6 +356,21 @@ def test_text_needs_a_tokenizer_and_says_so_before_anything_runs():
         HttpTarget(HttpSpec(url="http://x", model="m", api=CHAT)).describe({})
     with pytest.raises(PlanError, match="cannot be read as a tokenizer"):
         HttpTarget(spec(api=CHAT, tokenizer="pyproject.toml")).describe({})
+
+
+def test_special_tokens_are_refused_where_prompts_go_as_text():
+    chat, plain = HttpTarget(spec(api=CHAT)), HttpTarget(spec(tokenizer=TOKENIZER))
+    tokenizer = ClientTokenizer(TOKENIZER)
+    special = tokenizer.name_of(tokenizer.special_ids[-1])
+    with pytest.raises(WorkloadError, match=r"special tokens.*api: completions"):
+        chat.encode({}, f"hello{special}")
+    assert plain.encode({}, f"hello{special}")[-1] == tokenizer.special_ids[-1]
+    assert chat.encode({}, "hello")
+
+
+def test_events_of_one_network_read_have_the_stamp_of_that_read():
+    data = b"".join(act.data for act in acts(CHAT, [Say(0, 1), Say(0, 2), Say(0, 1)]))
+    assert [at for at, _, _ in seen(record_of([(0.4, data)], api=CHAT))] == [0.4] * 3
 
 
 def test_a_key_is_read_from_the_environment_and_stored_nowhere(monkeypatch):

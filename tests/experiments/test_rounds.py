@@ -9,7 +9,8 @@ from experiments.errors import PlanError, WorkloadError
 from experiments.load_metrics import over_rounds
 from experiments.load_specs import BatchLoad
 from experiments.measurement import Measurement
-from experiments.records import TrialState
+from experiments.metrics import measure
+from experiments.records import TelemetrySample, TrialState
 from experiments.windows import full_batch_window, in_rounds, most_requests, prefill_window
 from tests.experiments.records import request
 from tests.fakes.loads import asked, measured, trials, values
@@ -58,6 +59,15 @@ def test_what_only_whole_requests_have_is_missing_with_its_reason():
         assert record.metrics[name].value is None
         assert "full-batch window" in record.metrics[name].reason
     assert values(record)["goodput_fraction"] == 1.0
+    watts = tuple(
+        TelemetrySample(time_s=at, device_index=0, device_power_w=100.0) for at in (0.0, 0.5, 1.0)
+    )
+    pair = [request([(0.2, 1), (0.8, 4)]), request([(0.3, 1), (0.9, 4)], index=1)]
+    m = Measurement(requests=tuple(pair), window_s=(0.0, 1.0), devices=1, telemetry=watts)
+    found = measure(in_rounds(m, BatchLoad(kind="batch", batch_size=2)))
+    assert found["energy_j"].value == pytest.approx(50.0)
+    for name in ("energy_j_request", "energy_j_total_token"):
+        assert "full-batch window" in (found[name].reason or "")
     assert "prefill_step" in record.metrics["prefill_tok_s"].reason
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.errors import ConfigError
 from experiments.errors import MissingPackageError, PlanError, TargetError
 from experiments.outcome import Outcome, outcome_of
 from experiments.records import TrialId, TrialState
@@ -194,6 +195,8 @@ def test_a_missing_package_is_told_before_anything_runs(monkeypatch):
             "metric <= number",
         ),
         ({**GOAL, "over": {"batch_size": [4, 1]}}, "low < high"),
+        ({**GOAL, "over": {"replay_mode": {"choices": ["mask", "compct"]}}}, "compct"),
+        ({**GOAL, "over": {"batch_size": {"choices": [1, 2, 1]}}}, "twice"),
         ({**GOAL, "over": {"batch_size": [1, 2, 3]}}, r"\[low, high\]"),
         ({**GOAL, "over": {"batch_size": {"low": 1}}}, "low, high"),
         ({**GOAL, "over": {"batch_size": {"choices": [1]}}}, "two choices"),
@@ -219,7 +222,7 @@ def test_a_missing_package_is_told_before_anything_runs(monkeypatch):
     ],
 )
 def test_a_wrong_search_is_refused_with_what_is_wrong(search, said):
-    with pytest.raises(PlanError, match=said):
+    with pytest.raises((PlanError, ConfigError), match=said):
         run(plan_of(search=search))
 
 

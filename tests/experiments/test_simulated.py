@@ -171,8 +171,13 @@ def test_labels_say_what_a_number_is_worth():
     )
     (record,) = records(protocol={"name": "standard", "repeats": 1})
     assert record.labels == ("simulated",)
-    (record,) = records(protocol={"name": "standard", "repeats": 1, "measured_s": 1.0})
-    assert "indicative" in record.labels
+
+
+@pytest.mark.parametrize("short", [{"measured_s": 1.0}, {"limit_s": 5.0}, {"max_requests": 300}])
+def test_a_trial_that_ended_early_is_indicative_whatever_its_protocol_is_called(short):
+    (record,) = records(protocol={"name": "standard", "repeats": 1, **short})
+    assert record.window_s[1] - record.window_s[0] < 60
+    assert record.labels == ("indicative", "simulated")
 
 
 def test_replicas_take_turns_and_devices_are_what_was_allocated():

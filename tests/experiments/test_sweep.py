@@ -1,4 +1,3 @@
-
 import pytest
 
 from experiments.clock import VirtualClock

@@ -1,6 +1,7 @@
 """Prompts from text files, row by row."""
 
 import json
+import os
 
 import pytest
 
@@ -108,6 +109,14 @@ def test_a_missing_file_an_unknown_sample_and_bytes_are_refused(tmp_path):
     (tmp_path / "b").write_bytes(b"\xff\xfe")
     with pytest.raises(WorkloadError, match="not UTF-8"):
         workload(kind="text", path=str(tmp_path / "b"))
+
+
+@pytest.mark.parametrize("kind", ["text", "trace"])
+def test_what_never_ends_or_is_read_but_once_is_no_workload(tmp_path, kind):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(WorkloadError, match="no regular file"):
+            workload(kind=kind, path=str(path))
 
 
 @pytest.mark.parametrize("path", ["a\0b", "~no-such-user-here/t.csv"])

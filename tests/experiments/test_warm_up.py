@@ -5,6 +5,7 @@ import pytest
 from experiments.arrival import WHOLE, ClosedArrival
 from experiments.clock import VirtualClock
 from experiments.feed import ItemFeed
+from experiments.labels import BURSTY
 from experiments.load import Phase, PhaseResult
 from experiments.load_tally import LoadTally
 from experiments.observe import NoObserver
@@ -13,7 +14,6 @@ from experiments.protocol import Protocol
 from experiments.records import TrialState
 from experiments.sweep import run
 from experiments.targets.factory import target_factory
-from experiments.trial import BURSTY
 from experiments.warm_up import variation, warm_up
 from tests.experiments.records import request
 

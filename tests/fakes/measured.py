@@ -68,6 +68,6 @@ def repeats(times: int, *, speed: float = 1.0, noise: float = 0.01, seed: int = 
     generator = np.random.default_rng([seed, 17])
     speeds = speed * np.exp(noise * generator.standard_normal(times))
     return [
-        trial(speed=float(one), repeat=k, seed=seed, intervals=False, **axes)
+        trial(speed=float(one), repeat=k, seed=seed, intervals=times == 1, **axes)
         for k, one in enumerate(speeds)
     ]

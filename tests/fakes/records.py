@@ -7,6 +7,8 @@ import hashlib
 import itertools
 from pathlib import Path
 
+import pandas as pd
+
 from experiments.records import (
     Chunk,
     Gate,
@@ -18,7 +20,10 @@ from experiments.records import (
     TrialRecord,
     TrialState,
 )
+from workbench.points import points_table
+from workbench.repeats import pooled
 from workbench.store import Run, RunFacts, Store
+from workbench.trial_files import document
 
 HOSTILE = (
     "<img src=x onerror=alert(1)>",
@@ -236,6 +241,11 @@ def many_records(count: int) -> list[TrialRecord]:
         )
         for number in range(count)
     ]
+
+
+def points_of(items: list[TrialRecord], run_id: str = "run") -> pd.DataFrame:
+    """The table of points that a run of these records would have, without a store."""
+    return pooled(points_table(run_id, map(document, items)))
 
 
 def plan(name: str = "demo", question: str = "Does drafting pay on one host?") -> dict:

@@ -127,6 +127,15 @@ def test_axes_that_share_no_value_are_named(store):
         wb.compare(a, b)
 
 
+def test_a_load_differs_on_purpose_only_where_it_is_named(store):
+    a, b = store(batches=(1,)), store(batches=(4,))
+    with pytest.raises(ComparisonError, match="batch_size is 1 and 4"):
+        wb.compare(a, b)
+    found = wb.compare(wb.select(a, batch_size=1), wb.select(b, batch_size=4))
+    assert [one.name for one in found.differences if one.severity == "warn"] == ["batch_size"]
+    assert len(found.overall)
+
+
 def test_a_setting_that_nobody_has_is_refused_with_the_nearest(store):
     run = store()
     with pytest.raises(UsageError, match="Did you mean 'draft_length'"):

@@ -1,5 +1,6 @@
 """Dominance against brute force, and who may stand on a front."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -40,6 +41,29 @@ def table(items):
 def test_two_axes_equal_brute_force_with_ties(directions, rows):
     values = np.array(rows, dtype=float).reshape(-1, 2)
     assert front_mask(values, directions).tolist() == brute_force(rows, directions)
+
+
+SETS = [pytest.param(10_000, marks=pytest.mark.full), 150]
+
+
+@pytest.mark.parametrize("sets", SETS)
+def test_fronts_of_points_equal_brute_force_with_ties_duplicates_and_missing_values(sets):
+    stream = np.random.default_rng(4)
+    every = {size: table([records.record(batch_size=k + 1) for k in range(size)])
+             for size in range(1, 13)}  # fmt: skip
+    for number in range(sets):
+        points = every[int(stream.integers(1, 13))]
+        cells = stream.integers(0, 5, (len(points), 2)).astype(float)
+        cells[stream.random(cells.shape) < 0.15] = stream.choice([np.nan, np.inf, -np.inf])
+        points = points.assign(tok_s_user=cells[:, 0], output_tok_s_device=cells[:, 1])
+        ways = DIRECTIONS[number % 4]
+        axes = (
+            dataclasses.replace(a, direction=w) for a, w in zip((USER, RATE), ways, strict=True)
+        )
+        sound = np.isfinite(cells).all(axis=1)
+        expected = np.zeros(len(points), dtype=bool)
+        expected[sound] = brute_force([tuple(row) for row in cells[sound]], ways)
+        assert pareto(points, *axes).on_front.tolist() == expected.tolist(), (ways, cells)
 
 
 @given(

@@ -5,7 +5,8 @@ import dataclasses
 import numpy as np
 import pytest
 
-from experiments.measurement import ttft_s
+from experiments.measurement import Measurement, e2e_s, ttft_s
+from experiments.metrics import measure
 from experiments.records import ChunkKind, MetricValue, TrialState
 from tests.fakes import measured, records
 from workbench.fronts import pareto
@@ -53,6 +54,25 @@ def test_quantiles_of_repeats_rest_on_all_their_requests(tmp_path):
     assert point["ttft_s_p99"] == pytest.approx(np.quantile(waits, 0.99))
     assert point["ttft_s_p99.n"] == 240  # no repeat has enough for itself
     assert point["ttft_s_p99.low"] < point["ttft_s_p99"] < point["ttft_s_p99.high"]
+
+
+def test_what_failed_before_the_window_is_in_no_quantile_over_repeats(tmp_path):
+    items = [ramped(item, failed=range(8)) for item in measured.repeats(2, count=40)]
+    (point,) = stored(tmp_path, *items).points().to_dict("records")
+    times = [e2e_s(r) for item in items for r in item.requests[10:]]
+    assert point["e2e_s_p90_adj"] == pytest.approx(np.quantile(times, 0.9, method="higher"))
+    assert point["e2e_s_p90_adj.n"] == 60
+
+
+def ramped(item, *, failed):
+    """The trial as one whose load settled with its tenth request; those of `failed` failed."""
+    requests = tuple(
+        dataclasses.replace(r, error="HTTP 500", finish_reason="error") if k in failed else r
+        for k, r in enumerate(item.requests)
+    )
+    begin = requests[10].sent_s
+    m = Measurement(requests=requests, window_s=(begin, item.window_s[1]), devices=1, ramp_s=begin)
+    return dataclasses.replace(item, requests=requests, window_s=m.window_s, metrics=measure(m))
 
 
 def test_reasoning_is_told_from_answers_in_the_stored_requests(tmp_path):

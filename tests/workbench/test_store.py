@@ -19,10 +19,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from experiments.records import MetricValue, RequestRecord, TelemetrySample, TrialState
+from experiments.records import (
+    EvalAnswer,
+    MetricValue,
+    RequestRecord,
+    TelemetrySample,
+    TrialState,
+)
 from tests.fakes import records
 from workbench import files, lock
 from workbench.errors import DiskFullError, NewerFormatError, RunLockedError, StoreError
+from workbench.evals import eval_schema
 from workbench.store import Run, Store
 from workbench.trial_files import contents, request_schema, telemetry_schema
 
@@ -56,16 +63,19 @@ def test_rows_of_a_run_from_before_a_field_was_added_are_read(tmp_path):
 
 
 def test_the_files_have_every_field_of_the_records():
-    requests = {field.name for field in dataclasses.fields(RequestRecord)} - {"chunks"}
+    requests = {field.name for field in dataclasses.fields(RequestRecord)}
+    requests -= {"chunks", "output_text"}  # texts are stored with the answers to an eval
     assert set(request_schema().names) == requests | {"chunk_time_s", "chunk_tokens", "chunk_kind"}
     samples = {field.name for field in dataclasses.fields(TelemetrySample)}
     assert set(telemetry_schema().names) == samples
+    answers = {field.name for field in dataclasses.fields(EvalAnswer)}
+    assert set(eval_schema().names) == answers
 
 
 def test_the_format_is_written_down_field_by_field():
     text = (ROOT / "results/README.md").read_text()
     run = json.loads(files.to_json(dataclasses.asdict(records.facts(1))))
-    for name in [*request_schema().names, *telemetry_schema().names, *run]:
+    for name in [*request_schema().names, *telemetry_schema().names, *eval_schema().names, *run]:
         assert name in text, name
 
 

@@ -1,0 +1,1 @@
+"""Evals: questions with known answers, asked under load, so that accuracy stands beside speed."""
