@@ -33,17 +33,8 @@ def test_a_plan_of_definitions_reads_copies_and_any_other_reads_in_place():
 @given(st.data())
 def test_logits_are_those_of_a_copy(data):
     copying, model = data.draw(pairs())
-    sequences = [tokens(data.draw) for _ in range(data.draw(st.integers(1, 3)))]
-    waiting = {slot: cuts(data.draw, len(ids)) for slot, ids in enumerate(sequences)}
-    harness, got = Harness(model), {slot: [] for slot in waiting}
-    while waiting:
-        slots = data.draw(st.lists(st.sampled_from(sorted(waiting)), min_size=1, unique=True))
-        chunks = [Chunk(slot, sequences[slot], *waiting[slot].pop(0)) for slot in slots]
-        for slot, logits in zip(slots, harness.run(chunks), strict=True):
-            got[slot].append(logits)
-        waiting = {slot: rest for slot, rest in waiting.items() if rest}
-    for slot, ids in enumerate(sequences):
-        assert_same(torch.cat(got[slot]), at_once(copying, ids))
+    for ids, logits in side_by_side(model, data):
+        assert_same(logits, at_once(copying, ids))
 
 
 @given(st.data())
