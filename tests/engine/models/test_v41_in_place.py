@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from kernels.attention.reference import attend_cached
 from kernels.ops import REFERENCE
-from tests.engine.models.test_v41_invariance import assert_same, at_once, configs, cuts, tokens
+from tests.engine.models.test_v41_invariance import (
+    assert_same,
+    at_once,
+    configs,
+    cuts,
+    side_by_side,
+    tokens,
+)
 from tests.fakes.models import VOCAB, Chunk, Harness, small_model
 
 IN_PLACE = dataclasses.replace(REFERENCE, attend_cached=lambda *given: attend_cached(*given))
