@@ -7,6 +7,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import parts
+from workbench.columns import words_of
 from workbench.figures import (
     CROWDED_FROM,
     Look,
@@ -14,12 +15,12 @@ from workbench.figures import (
     finding,
     in_order,
     interval,
+    kind_words,
     number,
     pareto,
     percent,
     plural,
-    repeats_words,
-    value_text,
+    span_words,
 )
 
 MAX_SENTENCES = 4
@@ -80,12 +81,12 @@ def default_grouping(points: pd.DataFrame) -> str | None:
 
 def values(points: pd.DataFrame, column: str) -> list[str]:
     """The different values of a column in words, numbers in their order."""
-    return in_order(points[column].map(value_text).unique())
+    return in_order(words_of(points[column]).unique())
 
 
 def in_words(points: pd.DataFrame, column: str) -> pd.Series:
     """The cells of a column in the words of `values`."""
-    return points[column].map(value_text)
+    return words_of(points[column])
 
 
 def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.DataFrame:
@@ -97,7 +98,7 @@ def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.Da
     usable = points["valid"] & points[[found.x.metric, found.y.metric]].notna().all(axis=1)
     rows = points[usable].copy()
     rows["on_front"] = found.on_front[usable.to_numpy(bool)]
-    rows["kind"] = wb.comparison_groups(rows)
+    rows["kind"] = [kind_words(name) for name in wb.comparison_groups(rows)]
     sure = len(points) <= CROWDED_FROM
     rows["chance"] = found.probability[usable.to_numpy(bool)] if sure else float("nan")
     if target is not None:
@@ -127,7 +128,7 @@ def attained(found: wb.Front, target: float) -> list[str]:
         gives = found.at(target, group)
         span = interval(gives.low, gives.high)
         amount = f"{number(gives.value)} {spec.unit}" + (f" ({span})" if span else "")
-        named = "" if len(found.groups) == 1 else f"{group}: "
+        named = "" if len(found.groups) == 1 else f"{kind_words(group)}: "
         told.append(f"{named}{amount if gives.value is not None else gives.reason}")
     return [f"At {number(target)} {at.unit}: {'; '.join(told)}."] if told else []
 
@@ -143,12 +144,20 @@ def ranking_table(
     columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
     columns[chance] = [percent(value) for value in rows["chance"]]
     for name in dict.fromkeys(shown):
-        cells = zip(rows[f"{name}.low"], rows[f"{name}.high"], rows["repeats"], strict=True)
-        columns[wb.METRICS[name].heading] = rows[name].tolist()
+        parts_ = (rows[f"{name}.{part}"] for part in ("low", "high", "n"))
+        cells = zip(*parts_, rows["repeats"], strict=True)
+        columns[_head(name, shown)] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [
-            interval(low, high) or repeats_words(int(repeats)) for low, high, repeats in cells
+            span_words(low, high, int(repeats), name) or f"none, n={n:.0f}"
+            for low, high, n, repeats in cells
         ]
     return pd.DataFrame(columns)
+
+
+def _head(metric: str, shown: tuple[str, ...]) -> str:
+    """The unit where it says of what it is, as tok/s/device does; else the label with it."""
+    spec = wb.METRICS[metric]
+    return spec.unit if spec.unit.count("/") > 1 and len(set(shown)) > 1 else spec.heading
 
 
 def _cells(rows: pd.DataFrame, column: str) -> list:
@@ -165,6 +174,8 @@ def sentence(points: pd.DataFrame, found: wb.Front | None, summary: wb.RunSummar
     stored = sum(summary.counts.values())
     if not stored:
         return "No trial is stored yet"
+    if len(points) and points["valid"].any():
+        return f"{plural(int(points['valid'].sum()), 'valid point')}, none with both numbers"
     return f"No valid trial in {plural(stored, 'trial')}: {wb.counts_words(summary.counts)}"
 
 

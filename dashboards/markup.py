@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from html import escape
 
 import workbench as wb
-from workbench.figures import MISSING, Best, interval, number, plural, repeats_words
+from workbench.figures import MISSING, Best, number, plural, repeats_words, span_words
 
 STATE_TONES = {
     "complete": "good",
@@ -18,7 +18,9 @@ STATE_TONES = {
     "invalid": "warn",
     "interrupted": "bad",
     "failed": "bad",
+    "cancelled": "warn",
     "skipped": "calm",
+    "not judged": "calm",
 }
 
 
@@ -103,10 +105,9 @@ def tile(label: str, found: Best, target: str | None) -> str:
     if found.value is None:
         body = f'<div class="value">{MISSING}</div><div class="range">{escape(found.reason)}</div>'
     else:
-        span = interval(found.low, found.high)
-        within = f"{span} within run" if span and found.repeats == 1 else span
-        scatter = [words for words in (within, repeats_words(found.repeats)) if words]
-        ranged = ", ".join([*(scatter or ["no interval"]), f"n={found.n:,}"])
+        span = span_words(found.low, found.high, found.repeats, found.spec.name)
+        told = span or ", ".join(filter(None, ["no interval", repeats_words(found.repeats)]))
+        ranged = f"{told}, n={found.n:,}"
         body = (
             f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
             f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'

@@ -92,10 +92,20 @@ def readable(spec: wb.MetricSpec, value: float) -> tuple[float, str]:
 
 def _missing_table(rows: pd.DataFrame) -> str:
     cells = [
-        (text(row.metric, "name", row.definition), figure_cell(None), text(row.reason, "free soft"))
+        (
+            text(row.metric, "name", row.definition),
+            _bound(row.name, row.low) if pd.notna(row.low) else figure_cell(None),
+            text(row.reason, "free soft"),
+        )
         for row in rows.itertuples()
     ]
     return markup.table(("Metric", "Value", "Why there is none"), cells)
+
+
+def _bound(name: str, low: float) -> Cell:
+    """What few samples say of a quantile: it is at least so much, in 97.5 of 100 cases."""
+    factor, unit = readable(wb.METRICS[name], low)
+    return Cell(html=f"{interval(low * factor, None)} {unit}".strip(), kind="num soft")
 
 
 def _definitions(rows: pd.DataFrame) -> str:

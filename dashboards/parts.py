@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pandas as pd
@@ -11,10 +11,12 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, markup, reading
+from workbench.figures import is_empty
 
 STYLE = Path(__file__).parent / "style.css"
 TOUCH = f"<script>{(STYLE.parent / 'touch.js').read_text(encoding='utf-8')}</script>"
 REFRESH_S = 2
+LABELS = "parts.labels"
 
 
 def apply_style() -> None:
@@ -55,10 +57,20 @@ def opened() -> wb.RunSummary | None:
 def heading(summary: wb.RunSummary, question: str, *more: str) -> None:
     """Which run is shown, and the page's question; `more` are pieces of ready HTML."""
     link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
-    where = [summary.model, summary.engine, summary.accelerator]
-    told = [link, markup.pill(summary.state), *map(markup.plain, filter(None, where)), *more]
+    told = [link, markup.pill(summary.state), *where(summary), *more]
     html(markup.headline(question, told))
     banners(summary)
+
+
+def where(summary: wb.RunSummary) -> list[str]:
+    """Model, engine and accelerator as pieces of ready HTML, each told once."""
+    told = [summary.model, engine_words(summary), summary.accelerator]
+    return [markup.plain(name) for name in dict.fromkeys(filter(None, told))]
+
+
+def engine_words(summary: wb.RunSummary) -> str:
+    """The engine in words: `in process` is the one of this project."""
+    return summary.engine.replace("_", " ")
 
 
 def nothing(sentence: str, command: str) -> None:
@@ -69,8 +81,21 @@ def nothing(sentence: str, command: str) -> None:
 
 def banners(summary: wb.RunSummary) -> None:
     """The labels of a run, on every page that shows its numbers."""
-    if summary.labels:
-        html(markup.banner(summary.labels))
+    banner(summary.labels)
+
+
+def banner(labels: Iterable[str]) -> None:
+    """Labels, told once a page: the figures below leave them out of what the page shows."""
+    st.session_state[LABELS] = list(labels)
+    if st.session_state[LABELS]:
+        html(markup.banner(st.session_state[LABELS]))
+
+
+def _without_labels(subtitle: str) -> str:
+    """The subtitle of a figure less what the banner says; saved pictures keep all of it."""
+    told = ", ".join(map(markup.plain, st.session_state.get(LABELS, ())))
+    parts_ = [part for part in subtitle.split("; ") if part != told]
+    return "; ".join(part.removeprefix(f"{told}, ") if told else part for part in parts_)
 
 
 def chosen_run() -> wb.RunSummary | None:
@@ -138,12 +163,20 @@ def figure(
 ) -> None:
     """A figure below its title, with its downloads: SVG or PNG by the camera, CSV, JSON, the link.
 
-    The title is text of the page, as wide as the page allows. The figure keeps its own for the
-    pictures that are saved of it; on the page that part is cut off.
+    One without a mark is its title alone: empty axes say less. The title is text of the page, as
+    wide as the page allows. The figure keeps its own for the pictures that are saved of it; on the
+    page that part is cut off.
     """
     image = str(st.session_state.get(f"{name}.image", "svg")).lower()
     head = drawn.layout.meta
-    html(markup.figure_head(head["title"], head["subtitle"], head["height"], f"{name}-chart"))
+    if is_empty(drawn):
+        html(f'<h2 class="wb-figure-title">{head["title"]}</h2>')
+        return
+    html(
+        markup.figure_head(
+            head["title"], _without_labels(head["subtitle"]), head["height"], f"{name}-chart"
+        )
+    )
     st.plotly_chart(
         drawn,
         key=f"{name}-chart",

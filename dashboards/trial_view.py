@@ -16,13 +16,13 @@ from workbench.figures import (
     axis_phrase,
     conduct_table,
     configuration_table,
-    interval,
     neighbour,
     number,
     plural,
     point_plan,
     repeats_words,
     requests_timeline,
+    span_words,
     value_text,
 )
 
@@ -34,6 +34,7 @@ MARKS = {
     "resolved": "chosen by the engine for this host",
 }
 MAX_FAILURES = 50
+GATES = {"littles_law": "Little's law"}  # names that are no words
 
 
 def drawer(reader: reading.Reader, trial_id: str | None, first: tuple[str, str]) -> None:
@@ -121,7 +122,8 @@ def failures(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
 def whole(reader: reading.Reader, trial_id: str) -> None:
     """Everything that was measured in one trial."""
     trial = reader.run.trial(trial_id)
-    parts.html(_heading(trial) + _reason(trial.reason))
+    told = _cell_words(trial.point.axes) or "The only configuration"
+    parts.html(_heading(trial) + _reason(trial.reason) + markup.section(told))
     requests(reader, trial)
     left, right = st.columns([1.25, 1], gap="large")
     with left:
@@ -163,8 +165,8 @@ def gates_table(trial: wb.TrialRecord) -> str:
         (
             Cell(html=markup.pill(_verdict(passed=gate.passed, judged=gate.judged))),
             Cell(
-                html=f"{markup.plain(gate.name.replace('_', ' '))}"
-                f"<small>{markup.plain(gate.message)}</small>",
+                html=f"{markup.plain(GATES.get(gate.name, gate.name.replace('_', ' ')))}"
+                f"<small>{markup.plain(gate.message.removeprefix('not judged: '))}</small>",
                 kind="free",
             ),
         )
@@ -200,8 +202,7 @@ def _short_metrics(metrics: dict, names: list[str]) -> str:
         found = metrics.get(name)
         if found is not None:
             spec = wb.METRICS[name]
-            span = interval(found.low, found.high)
-            told = f"{span} within run" if span else found.reason or ""
+            told = span_words(found.low, found.high, 1, name) or found.reason or ""
             rows.append(
                 (
                     text(spec.heading, "soft", spec.definition),

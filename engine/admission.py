@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from engine import sampling
 from engine.errors import RequestError
-from engine.request import SamplingParams
+from engine.request import MOST_PRIORITY, SamplingParams
 from engine.sequence import check_prompt_fits
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class Admission:
                 remedy=f"Use whole numbers (int) from 0 to {vocab - 1}.",
             )
         check_prompt_fits(length, self.limits.longest_sequence, where=where)
+        _check_order(request, where)
 
     def admit(self, request: Request) -> Request:
         """The request as it is to be served: checked, with a seed."""
@@ -74,3 +75,21 @@ def _check_types(request: Request, where: str) -> None:
             raise RequestError(
                 f"{field} is {value!r}, not {name}.", where=where, remedy=f"Give {name}."
             )
+
+
+def _check_order(request: Request, where: str) -> None:
+    """What queues count on."""
+    priority, timeout_s = request.priority, request.timeout_s
+    is_whole = isinstance(priority, int) and not isinstance(priority, bool)
+    if not is_whole or abs(priority) > MOST_PRIORITY:
+        raise RequestError(
+            f"priority {priority!r} is refused.",
+            where=where,
+            remedy=f"Use a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}.",
+        )
+    if timeout_s is not None and not (sampling.is_number(timeout_s) and timeout_s > 0):
+        raise RequestError(
+            f"timeout_s {timeout_s!r} is refused.",
+            where=where,
+            remedy="Use None, or a finite number of seconds above 0.",
+        )

@@ -20,7 +20,11 @@ class ForwardBatch:
     positions: Tensor  # [T] absolute position of each token in its sequence
     sequence_index: Tensor  # [T] row of the sequence in this batch, 0..R-1, ascending
     query_start: tuple[int, ...]  # R+1 offsets into T: sequence r owns rows [r, r+1)
-    context_length: tuple[int, ...]  # R: tokens of the sequence cached before this step
+    context_length: tuple[int, ...]
+    """R: tokens of the sequence cached before this step, at most: see `behind`."""
+    behind: Tensor | None = None
+    """[R] by how much the host overestimates `context_length`, since it planned before it knew
+    which drafts stand; None = not at all. `positions` are right as they are."""
     lookback_ids: Tensor  # [T, ngram - 1] token at position p-1, p-2, ...; -1 before the start
     slots: Tensor  # [R] state slot of each sequence (rings and tails); never shared
     block_table: Tensor  # [R, max blocks] physical block of each logical block; 0 pads

@@ -32,14 +32,23 @@ def choice(name: str, value: object, kind: type[Choice]) -> Choice:
         ) from error
 
 
-def whole_number(name: str, value: object, *, least: int) -> int:
-    """An int, not a bool, of at least `least`."""
+def whole_number(name: str, value: object, *, least: int, most: int | None = None) -> int:
+    """An int, not a bool, of at least `least` and at most `most`."""
     if isinstance(value, bool) or not isinstance(value, int):
         raise ConfigError(
             f"{value!r} is not a whole number.", where=name, remedy="Give a whole number."
         )
     if value < least:
         raise ConfigError(f"{value} is too small.", where=name, remedy=f"Use at least {least}.")
+    if most is not None and value > most:
+        raise ConfigError(f"{value} is too large.", where=name, remedy=f"Use at most {most}.")
+    return value
+
+
+def truth(name: str, value: object) -> bool:
+    """True or False."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{value!r} is neither.", where=name, remedy="Use true or false.")
     return value
 
 

@@ -44,3 +44,14 @@ class ReplayMode(StrEnum):
     OFF = "off"
     MASK = "mask"
     COMPACT = "compact"
+
+
+class AdmissionMode(StrEnum):
+    """When a waiting sequence gets a slot.
+
+    PREDICTED: when it is expected to fit beside the others until they end. GREEDY: when what it
+    runs next fits, so that others may have to be preempted for it later.
+    """
+
+    PREDICTED = "predicted"
+    GREEDY = "greedy"

@@ -1,55 +1,34 @@
 """EngineConfig: what a user may choose, checked once, and what it comes to for one model.
 
 mapping (flags, YAML, DEEPINFER_*)  ->  EngineConfig        checks that need no model
-EngineConfig + facts of the model   ->  ResolvedConfig      no `auto` and no None left
+EngineConfig + facts of the model   ->  ResolvedConfig      no `auto` left: `engine.resolution`
 """
 
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field, fields
 from enum import StrEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from engine import checks
-from engine.choices import AcceleratorKind, CacheFormat, KernelChoice, Precision, ReplayMode
+from engine.choices import (
+    AcceleratorKind,
+    AdmissionMode,
+    CacheFormat,
+    KernelChoice,
+    Precision,
+    ReplayMode,
+)
+from engine.config_rules import CHOICES, checked, says
 from engine.environment import read_fields, warn_of_ignored
 from engine.errors import ConfigError
-from kernels.target import triton_is_installed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from dataclasses import Field
 
+
 ConfigValue = str | int | float | None
-
-
-class ModelLimits(Protocol):
-    """The facts of a model that configuration and requests are held against.
-
-    `engine.models.protocol.ModelFacts` has them; this file may not import it.
-    """
-
-    @property
-    def vocab_size(self) -> int: ...  # noqa: D102
-    @property
-    def max_positions(self) -> int: ...  # noqa: D102
-    @property
-    def eos_token_id(self) -> int: ...  # noqa: D102
-    @property
-    def window(self) -> int: ...  # noqa: D102
-    @property
-    def draft_block(self) -> int: ...  # noqa: D102
-    @property
-    def can_truncate(self) -> bool: ...  # noqa: D102
-
-
-_DEFAULT_KEEP_BEYOND_WINDOW = 12  # 140 rows at the window of 128 of V4.1
-
-
-def _says(
-    sentence: str, *, least: int | None = None, most: int | None = None
-) -> dict[str, str | int | None]:
-    return {"sentence": sentence, "least": least, "most": most}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,76 +38,90 @@ class EngineConfig:
     `describe_fields` lists the fields with a sentence each. Enumerations accept their string.
     """
 
-    model: str = field(metadata=_says("Checkpoint directory, or the name of a shipped one."))
+    model: str = field(metadata=says("Checkpoint directory, or the name of a shipped one."))
     dtype: Precision = field(
         default=Precision.AUTO,
-        metadata=_says("Arithmetic: auto is float32 on a CPU, bfloat16 on an accelerator."),
+        metadata=says("Arithmetic: auto is float32 on a CPU, bfloat16 on an accelerator."),
     )
     cache_format: CacheFormat = field(
         default=CacheFormat.AUTO,
-        metadata=_says("Cache rows: auto is plain on a CPU, released on an accelerator."),
+        metadata=says("Cache rows: auto is plain on a CPU, released on an accelerator."),
     )
     accelerator: AcceleratorKind = field(
         default=AcceleratorKind.AUTO,
-        metadata=_says("Device kind: auto is cuda where there is one, else cpu."),
+        metadata=says("Device kind: auto is cuda where there is one, else cpu."),
     )
     kernels: KernelChoice = field(
         default=KernelChoice.AUTO,
-        metadata=_says(
+        metadata=says(
             "Kernels: auto is the fastest that suits the device, reference the plain definitions, "
             "triton refuses a device without them."
         ),
     )
     draft_length: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "Tokens drafted a step, 0 for none; None is the model's draft block.", least=0
         ),
     )
     replay_mode: ReplayMode = field(
         default=ReplayMode.COMPACT,
-        metadata=_says("Decoder truncation of prompts: off, mask (the oracle) or compact."),
+        metadata=says("Decoder truncation of prompts: off, mask (the oracle) or compact."),
     )
     replay_keep_tokens: int | None = field(
         default=None,
-        metadata=_says("Prompt rows that run the decoder half; None is the window + 12.", least=1),
+        metadata=says("Prompt rows that run the decoder half; None is the window + 12.", least=1),
     )
     max_backtrack_tokens: int = field(
-        default=0, metadata=_says("Tokens that a caller may roll back.", least=0)
+        default=0, metadata=says("Tokens that a caller may roll back.", least=0)
     )
     data_parallel_size: int = field(
         default=1,
-        metadata=_says("Replicas, each a process with its own model.", least=1, most=1024),
+        metadata=says("Replicas, each a process with its own model.", least=1, most=1024),
     )
     max_num_seqs: int = field(
-        default=256, metadata=_says("Most sequences running at once in a replica.", least=1)
+        default=256, metadata=says("Most sequences running at once in a replica.", least=1)
     )
     max_num_batched_tokens: int = field(
-        default=2048, metadata=_says("Most tokens run in one step.", least=1)
+        default=2048, metadata=says("Most tokens run in one step.", least=1)
     )
-    block_tokens: int = field(default=64, metadata=_says("Tokens in one cache block.", least=1))
+    prefill_chunk_tokens: int | None = field(
+        default=None,
+        metadata=says("Prompt tokens of a sequence in a step; None is what others leave.", least=1),
+    )
+    admission: AdmissionMode = field(
+        default=AdmissionMode.PREDICTED,
+        metadata=says("Start what is predicted to fit until its end, or (greedy) fits now."),
+    )
+    overlap: bool = field(
+        default=True,
+        metadata=says("Plan and settle on the host while the device runs; false is in line."),
+    )
+    swap_tokens: int = field(
+        default=0,
+        metadata=says("Host memory for preempted sequences, in tokens; 0 recomputes.", least=0),
+    )
+    block_tokens: int = field(default=64, metadata=says("Tokens in one cache block.", least=1))
     cache_tokens: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "Tokens the paged cache holds; None is sized from demand and memory.", least=1
         ),
     )
     memory_fraction: float | None = field(
         default=None,
-        metadata=_says(
-            "Share of free memory for caches; None is 0.25 on a CPU, 0.9 else.", least=0
-        ),
+        metadata=says("Share of free memory for caches; None is 0.25 on a CPU, 0.9 else.", least=0),
     )
     max_model_len: int | None = field(
         default=None,
-        metadata=_says("Longest sequence, prompt and output; None is the model's.", least=2),
+        metadata=says("Longest sequence, prompt and output; None is the model's.", least=2),
     )
     seed: int = field(
-        default=0, metadata=_says("Root of the seeds drawn for requests that bring none.", least=0)
+        default=0, metadata=says("Root of the seeds drawn for requests that bring none.", least=0)
     )
     num_threads: int | None = field(
         default=None,
-        metadata=_says(
+        metadata=says(
             "CPU threads of all replicas together; None is one a replica for a narrow model "
             "(hidden size below 1,024), else torch's own number.",
             least=1,
@@ -138,10 +131,7 @@ class EngineConfig:
 
     def __post_init__(self) -> None:
         for f in fields(self):
-            value = getattr(self, f.name)
-            checked = _checked(f.name, value, f.metadata.get("least"))
-            _refuse_above(f.name, checked, f.metadata.get("most"))
-            object.__setattr__(self, f.name, checked)
+            object.__setattr__(self, f.name, checked(f, getattr(self, f.name)))
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, ConfigValue]) -> EngineConfig:
@@ -204,7 +194,7 @@ def describe_fields() -> tuple[FieldDescription, ...]:
 def _describe(f: Field) -> FieldDescription:  # type: ignore[type-arg]
     required = f.default is MISSING
     default = None if required else f.default
-    kind = _CHOICES.get(f.name)
+    kind = CHOICES.get(f.name)
     return FieldDescription(
         name=f.name,
         type="str" if kind else str(f.type),
@@ -213,142 +203,3 @@ def _describe(f: Field) -> FieldDescription:  # type: ignore[type-arg]
         sentence=f.metadata["sentence"],
         choices=tuple(str(c) for c in kind) if kind else (),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResolvedConfig:
-    """An EngineConfig for one model on one kind of device: nothing is left to choose."""
-
-    config: EngineConfig
-    dtype: Precision
-    cache_format: CacheFormat
-    accelerator: AcceleratorKind
-    kernels: KernelChoice  # REFERENCE or TRITON; single operations may still lack the latter
-    draft_length: int
-    replay_mode: ReplayMode  # OFF for a model without a decoder half
-    replay_keep_tokens: int
-    ring_slack: int
-    """Rows that window rings hold beyond the window: what a roll back may uncover."""
-    max_model_len: int
-    memory_fraction: float
-
-
-def resolve(
-    config: EngineConfig,
-    facts: ModelLimits,
-    accelerator: AcceleratorKind = AcceleratorKind.CPU,
-) -> ResolvedConfig:
-    """Hold a configuration against a model. `accelerator` is what `auto` finds on this host.
-
-    ConfigError: drafts longer than the model's block; keep tokens below
-    `window + max(max_backtrack_tokens, draft_length + 1)` (DeepInfer's rule: rows that a
-    rejected draft uncovers must have been replayed); a context longer than the model's;
-    Triton kernels on a CPU.
-    """
-    kind = accelerator if config.accelerator is AcceleratorKind.AUTO else config.accelerator
-    on_cpu = kind is AcceleratorKind.CPU
-    draft_length = _draft_length(config, facts)
-    slack = max(config.max_backtrack_tokens, draft_length + 1)
-    dtype, cache_format = config.dtype, config.cache_format
-    if dtype is Precision.AUTO:
-        dtype = Precision.FLOAT32 if on_cpu else Precision.BFLOAT16
-    if cache_format is CacheFormat.AUTO:
-        cache_format = CacheFormat.PLAIN if on_cpu else CacheFormat.RELEASED
-    return ResolvedConfig(
-        config=config,
-        dtype=dtype,
-        cache_format=cache_format,
-        accelerator=kind,
-        kernels=_kernels(config, dtype, on_cpu=on_cpu),
-        draft_length=draft_length,
-        replay_mode=config.replay_mode if facts.can_truncate else ReplayMode.OFF,
-        replay_keep_tokens=_keep_tokens(config, facts.window, slack),
-        ring_slack=slack,
-        max_model_len=_context(config, facts),
-        memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
-    )
-
-
-def _kernels(config: EngineConfig, dtype: Precision, *, on_cpu: bool) -> KernelChoice:
-    if config.kernels is KernelChoice.TRITON and on_cpu:
-        raise ConfigError(
-            "Triton kernels do not run on a CPU.", where="kernels", remedy="Use auto or reference."
-        )
-    if config.kernels is not KernelChoice.AUTO:
-        return config.kernels
-    can = not on_cpu and dtype is not Precision.FLOAT64 and triton_is_installed()
-    return KernelChoice.TRITON if can else KernelChoice.REFERENCE
-
-
-def _draft_length(config: EngineConfig, facts: ModelLimits) -> int:
-    if config.draft_length is None:
-        return facts.draft_block
-    if config.draft_length > facts.draft_block:
-        raise ConfigError(
-            f"{config.draft_length} is longer than the model's draft block.",
-            where="draft_length",
-            remedy=f"Use 0 to {facts.draft_block}.",
-        )
-    return config.draft_length
-
-
-def _keep_tokens(config: EngineConfig, window: int, slack: int) -> int:
-    least = window + slack
-    if config.replay_keep_tokens is None:
-        return max(window + _DEFAULT_KEEP_BEYOND_WINDOW, least)
-    if config.replay_mode is not ReplayMode.OFF and config.replay_keep_tokens < least:
-        raise ConfigError(
-            f"{config.replay_keep_tokens} is too few: the window of {window} and {slack} rows "
-            "that drafts or backtracking may uncover must be kept.",
-            where="replay_keep_tokens",
-            remedy=f"Use at least {least}.",
-        )
-    return config.replay_keep_tokens
-
-
-def _context(config: EngineConfig, facts: ModelLimits) -> int:
-    if config.max_model_len is None:
-        return facts.max_positions
-    if config.max_model_len > facts.max_positions:
-        raise ConfigError(
-            f"{config.max_model_len} is longer than the model's context.",
-            where="max_model_len",
-            remedy=f"Use at most {facts.max_positions}.",
-        )
-    return config.max_model_len
-
-
-_CHOICES: dict[str, type[StrEnum]] = {
-    "dtype": Precision,
-    "cache_format": CacheFormat,
-    "accelerator": AcceleratorKind,
-    "replay_mode": ReplayMode,
-    "kernels": KernelChoice,
-}
-_OPTIONAL = frozenset(
-    {
-        "draft_length",
-        "replay_keep_tokens",
-        "cache_tokens",
-        "memory_fraction",
-        "max_model_len",
-        "num_threads",
-    }
-)
-
-
-def _refuse_above(name: str, value: object, most: int | None) -> None:
-    if most is not None and isinstance(value, int) and value > most:
-        raise ConfigError(f"{value} is too large.", where=name, remedy=f"Use at most {most}.")
-
-
-def _checked(name: str, value: object, least: int | None) -> object:
-    if name == "model":
-        return checks.text(name, value)
-    if name in _CHOICES:
-        return checks.choice(name, value, _CHOICES[name])
-    if value is None and name in _OPTIONAL:
-        return None
-    if name == "memory_fraction":
-        return checks.share(name, value)
-    return checks.whole_number(name, value, least=least or 0)

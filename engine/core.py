@@ -1,38 +1,45 @@
 """One replica in this process: `add_request`, `step`, `abort`.
 
-A step is `plan` (who runs what), `launch` (the device), `settle` (what clients hear). They run
-one after the other; they are apart so that a launch can overlap the settling of the one before.
+The loop is `plan(N) -> launch(N) -> settle(N - 1)`: while the device runs a step, the host
+settles the one before and plans the one after. Without overlap, or on a device that does
+nothing on its own, the same stages run in line: `plan(N) -> launch(N) -> settle(N)`.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections import deque
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from engine.accelerator.find import find_accelerator
 from engine.admission import Admission, ServingLimits
-from engine.cache.sizing import count_blocks
-from engine.cache.storage import CacheStorage
-from engine.choices import ReplayMode
-from engine.config import EngineConfig, resolve
-from engine.errors import EngineError
+from engine.assembly import allocate_caches, new_sequence, scheduler_limits
+from engine.checkpoint_directory import resolve_model_dir
+from engine.config import EngineConfig
+from engine.errors import CheckpointError, EngineError, RequestError
 from engine.model_runner import ModelRunner
-from engine.models.registry import CheckpointSource, torch_dtype
+from engine.models.registry import CheckpointSource
+from engine.resolution import resolve
 from engine.scheduler import Scheduler
-from engine.sequence import Sequence
 from engine.stats import EngineStats
-from engine.step import SchedulerLimits
+from engine.stop_strings import StopStrings
+from engine.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from engine.config import ResolvedConfig
+    from engine.accelerator.interface import Accelerator
+    from engine.model_runner import LaunchedStep
     from engine.models.registry import ModelSource
     from engine.request import Request, RequestId, RequestOutput
-    from engine.step import ScheduledBatch, SequenceResult
+    from engine.step import ScheduledBatch
 
 _NS = 1e-9
+_DEVICE_FAILURES = (RuntimeError, MemoryError, EngineError)  # as torch reports them
+_PATIENCE_S = 0.01  # of a step that has nothing to run but requests that are being prepared
 
 _log = logging.getLogger(__name__)
 
@@ -79,8 +86,9 @@ class Engine:
     """A model, its caches and their schedule. Not thread safe; `AsyncEngine` gives it a thread.
 
     ConfigError, CheckpointError and CapacityError come from the constructor, before any
-    request. When the device fails in a step, the requests of that step end with
-    FinishReason.ERROR and the engine serves on; any other exception is a bug and propagates.
+    request. When the device fails in a step, the requests of that step, and of one in flight
+    behind it, end with FinishReason.ERROR and the engine serves on; any other exception is a
+    bug and propagates. `accelerator` None finds the one that `config` names.
     """
 
     def __init__(
@@ -90,59 +98,48 @@ class Engine:
         source: ModelSource | None = None,
         device_index: int = 0,
         clock_ns: Callable[[], int] = time.perf_counter_ns,
+        accelerator: Accelerator | None = None,
     ) -> None:
         source = source or CheckpointSource()
-        accelerator = find_accelerator(config.accelerator, index=device_index)
+        accelerator = accelerator or find_accelerator(config.accelerator, index=device_index)
         facts = source.facts(config)
         self.resolved = resolve(config, facts, accelerator.kind)
         model = source.load(self.resolved, accelerator)
         assert model.facts == facts, "the model differs from what its configuration promised"
-        groups = model.cache_groups(max_backtrack=self.resolved.ring_slack)
-        dtype = torch_dtype(self.resolved.dtype)
-        blocks = count_blocks(
-            groups, self.resolved, dtype=dtype, free_bytes=accelerator.memory_free_bytes()
-        )
-        caches = CacheStorage.allocate(
-            groups,
-            blocks=blocks,
-            block_tokens=config.block_tokens,
-            slots=config.max_num_seqs,
-            dtype=dtype,
-            device=accelerator.device,
-        )
+        caches = allocate_caches(model, self.resolved, accelerator)
         self._clock_ns = clock_ns
-        self._runner = ModelRunner(model, caches, self.resolved, accelerator.device)
-        self._scheduler = Scheduler(_scheduler_limits(self.resolved, blocks, facts.eos_token_id))
-        longest = self._scheduler.limits.longest_sequence
-        self.limits = ServingLimits(facts=facts, longest_sequence=longest)
+        self._runner = ModelRunner(model, caches, self.resolved, accelerator)
+        limits = scheduler_limits(self.resolved, caches.device.blocks, facts.eos_token_id)
+        self._scheduler = Scheduler(limits)
+        self.limits = ServingLimits(facts=facts, longest_sequence=limits.longest_sequence)
         self._admission = Admission(self.limits, config.seed)
-        self._steps = 0
-        self._plan_ns = self._launch_ns = self._settle_ns = 0
+        self._depth = int(config.overlap and accelerator.runs_ahead)
+        self._in_flight: deque[LaunchedStep] = deque()
+        self._newest: ScheduledBatch | None = None
+        self._steps = self._tokens = 0
+        self._plan_ns = self._launch_ns = self._wait_ns = self._settle_ns = 0
 
     def check(self, request: Request) -> None:
         """Raise what `add_request` would, without queueing: RequestError and below."""
         self._admission.check(request)
 
-    def add_request(self, request: Request) -> None:
+    def add_request(self, request: Request, preparing: Future[object] | None = None) -> None:
         """Queue a request. RequestError names the field and remedy.
 
-        A request with `prompt_logprobs` runs every prompt row through the decoder half
-        (`decoder_start` 0), since a truncated row has no logits: its text is that of replay
-        mode `off`.
+        One that is `preparing` (an image, a grammar) keeps no other waiting; it starts when the
+        future is done, and ends with FinishReason.ERROR if that failed. A request with
+        `prompt_logprobs` runs every prompt row through the decoder half (`decoder_start` 0),
+        since a truncated row has no logits: its text is that of replay mode `off`.
         """
         admitted = self._admission.admit(request)
-        prompt = admitted.prompt_token_ids
-        longest = self.limits.longest_sequence
-        seed = admitted.sampling.seq_seed
-        assert seed is not None, "admission gives a seed"
         self._scheduler.add(
-            Sequence(
-                request=admitted,
-                seed=seed,
-                tokens=list(prompt),
-                last_length=min(len(prompt) + admitted.sampling.max_tokens, longest),
-                decoder_start=_decoder_start(admitted, self.resolved),
+            new_sequence(
+                admitted,
+                self.resolved,
+                longest=self.limits.longest_sequence,
                 arrived_ns=self._clock_ns(),
+                preparing=preparing,
+                stop_strings=self._stop_strings(admitted),
             )
         )
 
@@ -154,44 +151,69 @@ class Engine:
         return self._scheduler.abort(request_id, self._clock_ns())
 
     def has_unfinished(self) -> bool:
-        """Whether a request is under way or an output is still to be returned."""
+        """Whether a request or a step is under way, or an output is still to be returned."""
         return self._scheduler.has_unfinished()
 
     def step(self) -> list[RequestOutput]:
-        """Run one step and return its outputs; [] when there is nothing to do."""
+        """Run the loop once and return what clients should hear; [] when there is nothing to do.
+
+        With overlap those are the outputs of the step launched by the call before.
+        """
         batch = self.plan()
-        results = self.launch(batch) if batch.sequences else None
-        outputs = self.settle(batch, results) if results is not None else []
-        return self._scheduler.collect() + outputs
+        if not batch.is_empty:
+            self._in_flight.append(self.launch(batch))
+        keep = 0 if batch.is_empty else self._depth
+        outputs: list[RequestOutput] = []
+        while len(self._in_flight) > keep:
+            outputs += self.settle(self._in_flight.popleft())
+        heard = self._scheduler.collect() + outputs
+        if not self.has_unfinished():
+            self._scheduler.check_idle()
+        return heard
 
     def plan(self) -> ScheduledBatch:
-        """Decide who runs what."""
+        """Decide who runs what; waits a moment where all there is is still being prepared."""
+        preparations = self._scheduler.preparations()
+        if preparations:
+            wait(preparations, timeout=_PATIENCE_S, return_when=FIRST_COMPLETED)
         start = self._clock_ns()
         batch = self._scheduler.schedule(start)
         self._plan_ns += self._clock_ns() - start
         return batch
 
-    def launch(self, batch: ScheduledBatch) -> list[SequenceResult] | None:
-        """Run a plan on the device and choose tokens; None if the device failed.
-
-        The sequences of a failed launch have ended with FinishReason.ERROR.
-        """
+    def launch(self, batch: ScheduledBatch) -> LaunchedStep:
+        """Give a plan to the device."""
         start = self._clock_ns()
         try:
-            return self._runner.run(batch)
-        except (RuntimeError, MemoryError, EngineError) as error:  # as torch reports a device
-            _log.exception("launch failed sequences=%d", len(batch.sequences))
-            self._scheduler.fail(batch, f"the step failed: {error}", self._clock_ns())
-            return None
-        finally:
-            self._launch_ns += self._clock_ns() - start
+            launched = self._runner.launch(batch)
+        except BaseException as error:
+            self._scheduler.fail(batch, f"the step was not launched: {error}", self._clock_ns())
+            raise
+        self._newest = batch
+        self._tokens += batch.tokens
+        self._launch_ns += self._clock_ns() - start
+        return launched
 
-    def settle(self, batch: ScheduledBatch, results: list[SequenceResult]) -> list[RequestOutput]:
-        """Take in what a launch found; what clients should hear of it."""
+    def settle(self, launched: LaunchedStep) -> list[RequestOutput]:
+        """Wait for a step and take in what it found; what clients should hear of it.
+
+        The sequences of a step that failed end with FinishReason.ERROR.
+        """
         start = self._clock_ns()
-        outputs = self._scheduler.settle(batch, results, start)
+        batch = launched.batch
+        try:
+            results = launched.wait()
+        except BaseException as error:
+            _log.exception("step failed number=%d sequences=%d", batch.number, len(batch.sequences))
+            self._scheduler.fail(batch, f"the step failed: {error}", self._clock_ns())
+            if not isinstance(error, _DEVICE_FAILURES):
+                raise
+            return []
+        done = self._clock_ns()
+        outputs = self._scheduler.settle(batch, results, done)
         self._steps += 1
-        self._settle_ns += self._clock_ns() - start
+        self._wait_ns += done - start
+        self._settle_ns += self._clock_ns() - done
         return outputs
 
     def replica_of(self, _request_id: RequestId) -> int:
@@ -204,21 +226,22 @@ class Engine:
 
     def stats(self) -> EngineStats:
         """Counters so far."""
-        scheduler = self._scheduler
+        scheduler, newest = self._scheduler, self._newest
         return EngineStats(
+            **vars(scheduler.counts),
             running=scheduler.running,
             waiting=scheduler.waiting,
             blocks_used=scheduler.blocks_used,
             blocks_total=scheduler.limits.blocks,
-            preemptions=scheduler.preemptions,
+            host_blocks_used=scheduler.host_blocks_used,
+            batch_tokens=newest.tokens if newest is not None else 0,
+            batch_sequences=len(newest.sequences) if newest is not None else 0,
             steps=self._steps,
+            scheduled_tokens=self._tokens,
             plan_s=self._plan_ns * _NS,
             launch_s=self._launch_ns * _NS,
+            wait_s=self._wait_ns * _NS,
             settle_s=self._settle_ns * _NS,
-            prompt_tokens=scheduler.prompt_tokens,
-            output_tokens=scheduler.output_tokens,
-            proposed_tokens=scheduler.proposed_tokens,
-            accepted_tokens=scheduler.accepted_tokens,
             decoder_rows_run=self._runner.decoder_rows_run,
             decoder_rows_skipped=self._runner.decoder_rows_skipped,
         )
@@ -226,21 +249,18 @@ class Engine:
     def close(self) -> None:
         """Nothing outlives the object itself."""
 
+    def _stop_strings(self, request: Request) -> StopStrings | None:
+        if not request.sampling.stop_strings:
+            return None
+        try:
+            return StopStrings(request.sampling.stop_strings, self._tokenizer.bytes_of)
+        except CheckpointError as error:
+            raise RequestError(
+                f"stop_strings need the text of tokens: {error}",
+                where=f"request {request.request_id}",
+                remedy="Use stop_token_ids with this checkpoint.",
+            ) from error
 
-def _scheduler_limits(resolved: ResolvedConfig, blocks: int, eos: int) -> SchedulerLimits:
-    config = resolved.config
-    return SchedulerLimits(
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        block_tokens=config.block_tokens,
-        blocks=blocks,
-        max_model_len=resolved.max_model_len,
-        draft_length=resolved.draft_length,
-        eos_token_id=eos,
-    )
-
-
-def _decoder_start(request: Request, resolved: ResolvedConfig) -> int:
-    if resolved.replay_mode is ReplayMode.OFF or request.sampling.prompt_logprobs:
-        return 0
-    return max(0, len(request.prompt_token_ids) - resolved.replay_keep_tokens)
+    @cached_property
+    def _tokenizer(self) -> Tokenizer:
+        return Tokenizer.load(resolve_model_dir(self.resolved.config.model))

@@ -109,6 +109,10 @@ def _keep_tokens(variable: str, text: str) -> int | None:
     return _integer(variable, text) or None  # DeepInfer writes "not set" as 0
 
 
+def _truth(_variable: str, text: str) -> bool:
+    return text.lower() not in ("0", "false")  # as DeepInfer reads them
+
+
 def _accelerator(variable: str, text: str) -> str:
     kinds = {"nvidia": "cuda", "cuda": "cuda", "cpu": "cpu"}
     if text not in kinds:
@@ -125,6 +129,7 @@ _ALIASES: dict[str, tuple[str, Callable[[str, str], str | int | None]]] = {
     "MAX_BACKTRACKING_TOKENS": ("max_backtrack_tokens", _integer),
     "YOCO_PREFILL_TRUNCATION_MODE": ("replay_mode", _text),
     "YOCO_PREFILL_KEEP_TOKENS": ("replay_keep_tokens", _keep_tokens),
+    "ZERO_OVERHEAD_SCHEDULING": ("overlap", _truth),
 }
 
 _NAMES_WITHOUT_COUNTERPART = """
@@ -139,7 +144,7 @@ CUDAGRAPH_BATCH_SIZE_INTERVAL DFLASH_CUDAGRAPH_BATCH_SIZE_INTERVAL DECODE_PERF_C
 DECODE_PERF_CACHE_TTL_SEC NUM_STATE_SLOTS_RATIO PREFILL_STORE_EXTRA_STATE
 PREFILL_STORE_EXTRA_SIZE XGRAMMAR_DEBUG XGRAMMAR_TIMEOUT XGRAMMAR_DISABLE_CACHE
 XGRAMMAR_CACHE_LIMIT_BYTES SO_BUILDER_CPUS PREFILL_ATTEMPT_INTERVAL
-PREFILL_ANY_ATTEMPT_INTERVAL ZERO_OVERHEAD_SCHEDULING LOGGING_INTERVAL_STEP
+PREFILL_ANY_ATTEMPT_INTERVAL LOGGING_INTERVAL_STEP
 NCCL_MEMORY_SAMPLE_INTERVAL_STEPS RINGBUFFER_WARNING_INTERVAL GC_INTERVAL_STEP
 BATCH_INVARIANT DISABLE_SYNC_GUARD PROFILE_TORCH_CUDA_MEMORY ENABLE_MEMORY_TRACING
 PROFILE_HTTP_ENABLE PROFILE_HTTP_PORT_BASE TORCH_PROFILER_DIR USE_MULTIMODAL_POOL

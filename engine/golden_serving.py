@@ -17,10 +17,10 @@ from engine.request import FinishReason, Request, RequestId, SamplingParams
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from engine.config import ResolvedConfig
     from engine.golden import Golden, GoldenLengths
     from engine.models.protocol import Model, ModelFacts
     from engine.request import RequestOutput, TokenLogprob
+    from engine.resolution import ResolvedConfig
 
 FEW_ROWS = 7  # a step: prompts come in many chunks, and drafts must be dealt
 _BLOCK_TOKENS = 8

@@ -152,9 +152,10 @@ class LLM:
         ]
 
     def _abandon(self, request_ids: list[RequestId]) -> None:
+        """Abort requests, and see the steps in flight end."""
         for request_id in request_ids:
             self._serving.abort(request_id)
-        while request_ids and self._serving.has_unfinished():
+        while self._serving.has_unfinished():
             self._serving.step()
 
 

@@ -18,6 +18,7 @@ import queue
 import signal
 import sys
 import threading
+import time
 import traceback
 from dataclasses import dataclass
 from multiprocessing.connection import wait
@@ -25,8 +26,8 @@ from typing import TYPE_CHECKING
 
 from engine.accelerator.cpu import set_threads
 from engine.core import Engine
-from engine.errors import ReplicaError
-from engine.request import Request
+from engine.errors import ReplicaError, RequestError
+from engine.request import FinishReason, Request, RequestOutput
 from kernels.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from engine.config import EngineConfig
     from engine.models.registry import ModelSource
-    from engine.request import RequestId, RequestOutput
+    from engine.request import RequestId
     from engine.stats import EngineStats
 
     _Orders = queue.SimpleQueue[Request | RequestId | None]  # None: the parent closed the pipe
@@ -100,20 +101,35 @@ def _serve(pipe: Connection, orders: _Orders, task: ReplicaTask) -> None:
         pipe.send(ReplicaError(what))
         return
     pipe.send(engine.limits)
-    while _obey(orders, engine):
+    while _obey(orders, engine, pipe):
         outputs = engine.step()
-        if outputs:
+        if outputs or not engine.has_unfinished():
             pipe.send(StepNews(tuple(outputs), engine.stats()))
 
 
-def _obey(orders: _Orders, engine: Engine) -> bool:
+def _obey(orders: _Orders, engine: Engine, pipe: Connection) -> bool:
     """Carry out what the parent ordered, waiting only when idle; False to stop."""
     while not (orders.empty() and engine.has_unfinished()):
         order = orders.get()
         if order is None:
             return False
         if isinstance(order, Request):
-            engine.add_request(order)
+            _add(order, engine, pipe)
         else:
             engine.abort(order)
     return True
+
+
+def _add(request: Request, engine: Engine, pipe: Connection) -> None:
+    """Queue a request; one that only this engine can tell to be wrong ends at once."""
+    try:
+        engine.add_request(request)
+    except RequestError as error:
+        refusal = RequestOutput(
+            request_id=request.request_id,
+            token_ids=(),
+            time_ns=time.perf_counter_ns(),
+            finish_reason=FinishReason.ERROR,
+            error=str(error),
+        )
+        pipe.send(StepNews((refusal,), engine.stats()))

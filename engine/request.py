@@ -8,13 +8,17 @@ from typing import NewType
 
 RequestId = NewType("RequestId", str)
 
+PRIORITY_HEAD_START_S = 10
+MOST_PRIORITY = 1000  # and, negated, the least
+
 
 class FinishReason(StrEnum):
     """Why a sequence ended."""
 
-    STOP = "stop"  # the end-of-sequence token or one of stop_token_ids
+    STOP = "stop"  # the end-of-sequence token, one of stop_token_ids or of stop_strings
     LENGTH = "length"  # max_tokens or the end of the context
     ABORT = "abort"  # the client gave up
+    TIMEOUT = "timeout"  # `Request.timeout_s` ran out
     ERROR = "error"  # the engine failed; `RequestOutput.error` says how
 
 
@@ -26,7 +30,8 @@ class SamplingParams:
     absolute position, so a seeded text does not depend on batch, chunking or drafts; None
     draws a seed once, when the request is added. `logprobs` is how many of the most likely
     tokens to report beside each chosen one (None: no log-probabilities; 0: the chosen only),
-    before temperature and top-p/top-k. `golden_token_ids` forces the output (teacher forcing).
+    before temperature and top-p/top-k. The token in which a stop string ends is the last one.
+    `golden_token_ids` forces the output (teacher forcing).
     `so_args` is DeepInfer's structured-output request: accepted as a name, refused by value
     until grammars land.
     """
@@ -37,6 +42,7 @@ class SamplingParams:
     max_tokens: int = 16
     min_tokens: int = 0
     stop_token_ids: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
     ignore_eos: bool = False
     seq_seed: int | None = None
     logprobs: int | None = None
@@ -47,11 +53,17 @@ class SamplingParams:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """One ask: a prompt of token ids (int, no bool, no numpy) and how to continue it."""
+    """One ask: a prompt of token ids (int, no bool, no numpy) and how to continue it.
+
+    A level of `priority` is worth as much as having arrived PRIORITY_HEAD_START_S earlier, so
+    that no request waits for ever behind more urgent ones. `timeout_s` counts from arrival.
+    """
 
     request_id: RequestId
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams = field(default_factory=SamplingParams)
+    priority: int = 0
+    timeout_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,21 +12,22 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
+from torch import Tensor
 
 from engine.errors import RequestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
-    from torch import Tensor
-
-    from engine.config import ModelLimits
+    from engine.config_rules import ModelLimits
     from engine.request import SamplingParams
 
 GREEDY_BELOW = 1e-5  # as DeepInfer does; a colder division would overflow
+
+_MANY = 1 << 40  # more than any vocabulary, and an int64
 
 _WORD = (1 << 64) - 1
 _WEYL = 0x9E3779B97F4A7C15  # SplitMix64 (Steele, Lea, Flood 2014)
@@ -36,30 +37,63 @@ _MIX_B = 0x94D049BB133111EB
 
 @dataclass(frozen=True, slots=True)
 class SampledRows:
-    """Consecutive logit rows of one sequence, and the rule for the tokens they choose."""
+    """Consecutive logit rows of one sequence, and the rule for the tokens they choose.
+
+    The host may not know yet which output the first row chooses: at least number
+    `least_output`, at most `most_output`, counted from 0.
+    """
 
     params: SamplingParams
     seed: int
     rows: int
-    position: int  # absolute position of the token that the first row chooses
-    output_index: int  # the same, counted from the first generated token
+    prompt_tokens: int
+    least_output: int
+    most_output: int
 
 
-def choose(logits: Tensor, groups: Sequence[SampledRows], eos_token_id: int) -> list[int | None]:
-    """Choose a token for each row of logits [L, vocab]; None where a row is not finite.
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of a step's rows as plain numbers by name, to be put on the device as they are."""
 
-    The groups cover the rows in order. `min_tokens` bars the tokens that would stop the
-    sequence; golden tokens replace the choice.
+    ints: dict[str, list[int]]
+    floats: dict[str, list[float]]
+
+
+class Choice(NamedTuple):
+    """Chosen tokens [L]; those of rows that are not finite mean nothing."""
+
+    token_ids: Tensor
+    is_finite: Tensor
+
+
+def collect_rules(groups: Sequence[SampledRows], eos_token_id: int) -> Rules:
+    """What `choose` must know of groups that cover its rows in order; nothing of plain greedy."""
+    rules = Rules({}, {})
+    start = 0
+    for group in groups:
+        if _is_warm(group.params):
+            _collect_warm(rules, group, start)
+        if group.params.min_tokens > group.least_output:
+            _collect_bars(rules, group, start, eos_token_id)
+        if group.params.golden_token_ids is not None:
+            _collect_golden(rules, group, start)
+        start += group.rows
+    return rules
+
+
+def choose(logits: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Choice:
+    """Choose a token for each row of logits [L, vocab], each at its absolute position [L].
+
+    `rules` are those that `collect_rules` found, as tensors. `min_tokens` bars the tokens that
+    would stop the sequence; golden tokens replace the choice. Nothing waits for the device.
     """
-    scores = _bar_stops(logits, groups, eos_token_id)
-    if any(_is_warm(group.params) for group in groups):
-        scores = _add_noise(scores, groups)
-    best, ids = scores.max(dim=-1)  # the first, so the lowest, of equal ones
-    tokens: list[int | None] = ids.tolist()
-    if not torch.isfinite(best).all():
-        finite = torch.isfinite(best).tolist()
-        tokens = [token if ok else None for token, ok in zip(tokens, finite, strict=True)]
-    return _force_golden(tokens, groups)
+    scores = _bar_stops(logits, positions, rules) if "bar_rows" in rules else logits
+    if "warm_rows" in rules:
+        scores = _add_noise(scores, positions, rules)
+    best, token_ids = scores.max(dim=-1)  # the first, so the lowest, of equal ones
+    if "golden_rows" in rules:
+        token_ids = _force_golden(token_ids, positions, rules)
+    return Choice(token_ids, torch.isfinite(best))
 
 
 def draw_seed(engine_seed: int, ordinal: int) -> int:
@@ -71,79 +105,84 @@ def _is_warm(params: SamplingParams) -> bool:
     return params.temperature >= GREEDY_BELOW
 
 
-def _bar_stops(logits: Tensor, groups: Sequence[SampledRows], eos_token_id: int) -> Tensor:
-    rows: list[int] = []
-    ids: list[int] = []
-    for start, group in _starts(groups):
-        barred = min(group.rows, group.params.min_tokens - group.output_index)
-        if barred > 0:
-            eos = () if group.params.ignore_eos else (eos_token_id,)
-            stops = (*group.params.stop_token_ids, *eos)
-            rows += [row for row in range(start, start + barred) for _ in stops]
-            ids += [*stops] * barred
-    if not rows:
-        return logits
-    barred_logits = logits.clone()
-    barred_logits[rows, ids] = -math.inf
-    return barred_logits
+def _collect_warm(rules: Rules, group: SampledRows, start: int) -> None:
+    params, rows = group.params, range(start, start + group.rows)
+    warm = rules.ints.setdefault("warm_rows", [])
+    if params.top_p < 1 or params.top_k is not None:
+        narrow = range(len(warm), len(warm) + group.rows)
+        rules.ints.setdefault("narrow_rows", []).extend(narrow)
+        top_k = min(params.top_k or _MANY, _MANY)
+        rules.ints.setdefault("narrow_top_k", []).extend([top_k] * group.rows)
+        rules.floats.setdefault("narrow_top_p", []).extend([params.top_p] * group.rows)
+    warm.extend(rows)
+    base = _signed(_mix(group.seed & _WORD))
+    rules.ints.setdefault("warm_seeds", []).extend([base] * group.rows)
+    temperatures = [params.temperature] * group.rows
+    rules.floats.setdefault("warm_temperatures", []).extend(temperatures)
 
 
-def _add_noise(logits: Tensor, groups: Sequence[SampledRows]) -> Tensor:
-    rows: list[int] = []
-    keys: list[int] = []
-    rules: list[SamplingParams] = []
-    for start, group in _starts(groups):
-        if _is_warm(group.params):
-            rows += range(start, start + group.rows)
-            keys += [_key(group.seed, group.position + i) for i in range(group.rows)]
-            rules += [group.params] * group.rows
+def _collect_bars(rules: Rules, group: SampledRows, start: int, eos_token_id: int) -> None:
+    eos = () if group.params.ignore_eos else (eos_token_id,)
+    stops = (*group.params.stop_token_ids, *eos)
+    until = group.prompt_tokens + group.params.min_tokens
+    for row in range(start, start + group.rows):
+        if stops:
+            rules.ints.setdefault("bar_rows", []).extend([row] * len(stops))
+            rules.ints.setdefault("bar_ids", []).extend(stops)
+            rules.ints.setdefault("bar_until", []).extend([until] * len(stops))
+
+
+def _collect_golden(rules: Rules, group: SampledRows, start: int) -> None:
+    golden = group.params.golden_token_ids
+    assert golden is not None, "asked for by the caller"
+    ids = golden[group.least_output : group.most_output + group.rows]
+    flat = rules.ints.setdefault("golden_ids", [])
+    first = len(flat)
+    flat.extend(ids)
+    rules.ints.setdefault("golden_rows", []).extend(range(start, start + group.rows))
+    shift = first - group.prompt_tokens - group.least_output
+    rules.ints.setdefault("golden_shift", []).extend([shift] * group.rows)
+    rules.ints.setdefault("golden_last", []).extend([len(flat) - 1] * group.rows)
+
+
+def _bar_stops(logits: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Tensor:
+    rows, ids = rules["bar_rows"], rules["bar_ids"]
+    is_barred = positions[rows] < rules["bar_until"]
+    barred = logits.clone()
+    # One id may be barred twice, so nothing but the bar may be written.
+    barred[rows, ids] = torch.where(is_barred, -math.inf, logits[rows, ids])
+    return barred
+
+
+def _add_noise(logits: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Tensor:
+    rows = rules["warm_rows"]
     scores = logits.double()
-    index = torch.tensor(rows, device=logits.device)
-    warm = scores[index] / scores.new_tensor([rule.temperature for rule in rules])[:, None]
-    warm = _narrow(warm, rules)
-    noise = _gumbel(keys, logits.shape[-1], logits.device)
-    return scores.index_copy(0, index, warm + noise)
+    warm = scores[rows] / rules["warm_temperatures"][:, None]
+    if "narrow_rows" in rules:
+        warm = _narrow(warm, rules)
+    keys = _mix_words(rules["warm_seeds"] + (positions[rows] + 1) * _signed(_WEYL))
+    return scores.index_copy(0, rows, warm + _gumbel(keys, logits.shape[-1]))
 
 
-def _narrow(scores: Tensor, rules: Sequence[SamplingParams]) -> Tensor:
+def _narrow(scores: Tensor, rules: Mapping[str, Tensor]) -> Tensor:
     """Set what top-k, then top-p, leaves out to -inf; only rows that ask are sorted."""
-    rows = [i for i, r in enumerate(rules) if r.top_p < 1 or r.top_k is not None]
-    if not rows:
-        return scores
-    vocab = scores.shape[-1]
+    rows, top_p = rules["narrow_rows"], rules["narrow_top_p"][:, None]
     ordered, ids = scores[rows].sort(dim=-1, descending=True, stable=True)
-    top_k = scores.new_tensor([min(rules[i].top_k or vocab, vocab) for i in rows])[:, None]
-    top_p = scores.new_tensor([rules[i].top_p for i in rows])[:, None]
-    beyond_k = torch.arange(vocab, device=scores.device) >= top_k
+    rank = torch.arange(scores.shape[-1], device=scores.device)
+    beyond_k = rank >= rules["narrow_top_k"][:, None]
     share = ordered.masked_fill(beyond_k, -math.inf).softmax(dim=-1)
     before = share.cumsum(dim=-1) - share
     is_out = beyond_k | ((before >= top_p) & (top_p < 1))
     is_out[:, 0] = False  # rounding must not leave a row without a token
     kept = ordered.masked_fill(is_out, -math.inf)
-    narrowed = scores.clone()
-    narrowed[rows] = torch.empty_like(kept).scatter_(-1, ids, kept)
-    return narrowed
+    return scores.index_copy(0, rows, torch.empty_like(kept).scatter_(-1, ids, kept))
 
 
-def _force_golden(tokens: list[int | None], groups: Sequence[SampledRows]) -> list[int | None]:
-    for start, group in _starts(groups):
-        golden = group.params.golden_token_ids
-        if golden is not None:
-            forced = golden[group.output_index : group.output_index + group.rows]
-            for row, token_id in enumerate(forced, start):
-                tokens[row] = None if tokens[row] is None else token_id
-    return tokens
-
-
-def _starts(groups: Sequence[SampledRows]) -> Iterable[tuple[int, SampledRows]]:
-    start = 0
-    for group in groups:
-        yield start, group
-        start += group.rows
-
-
-def _key(seed: int, position: int) -> int:
-    return _mix(_mix(seed & _WORD) + (position + 1) * _WEYL & _WORD)
+def _force_golden(token_ids: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Tensor:
+    rows = rules["golden_rows"]
+    wanted = positions[rows] + rules["golden_shift"]
+    forced = rules["golden_ids"][torch.minimum(wanted, rules["golden_last"])]
+    return token_ids.index_copy(0, rows, forced)
 
 
 def _mix(word: int) -> int:
@@ -152,13 +191,17 @@ def _mix(word: int) -> int:
     return word ^ (word >> 31)
 
 
-def _gumbel(keys: Sequence[int], vocab: int, device: torch.device) -> Tensor:
-    base = torch.tensor([_signed(key) for key in keys], dtype=torch.int64, device=device)
-    counter = torch.arange(1, vocab + 1, dtype=torch.int64, device=device) * _signed(_WEYL)
-    word = base[:, None] + counter  # [rows, vocab], wraps like 64-bit words
+def _mix_words(word: Tensor) -> Tensor:
+    """`_mix` of int64 tensors, which wrap like 64-bit words."""
     word = (word ^ _shifted(word, 30)) * _signed(_MIX_A)
     word = (word ^ _shifted(word, 27)) * _signed(_MIX_B)
-    word = word ^ _shifted(word, 31)
+    return word ^ _shifted(word, 31)
+
+
+def _gumbel(keys: Tensor, vocab: int) -> Tensor:
+    """Noise [rows, vocab] from the keys of the rows."""
+    counter = torch.arange(1, vocab + 1, dtype=torch.int64, device=keys.device) * _signed(_WEYL)
+    word = _mix_words(keys[:, None] + counter)
     uniform = (_shifted(word, 12).double() + 0.5) * 2.0**-52  # never 0, never 1
     return uniform.log_().neg_().log_().neg_()
 
@@ -186,8 +229,8 @@ _Rules = list[tuple[str, bool, str]]  # field, whether it is fine, remedy
 
 def _rules_of_values(params: SamplingParams, vocab: int) -> _Rules:
     golden = params.golden_token_ids
-    warm = _is_number(params.temperature) and params.temperature >= 0
-    nucleus = _is_number(params.top_p) and 0 < params.top_p <= 1
+    warm = is_number(params.temperature) and params.temperature >= 0
+    nucleus = is_number(params.top_p) and 0 < params.top_p <= 1
     known_ids = f"Use a tuple of whole numbers from 0 to {vocab - 1}."
     structured = "Structured outputs have not landed; leave so_args out."
     return [
@@ -201,6 +244,7 @@ def _rules_of_values(params: SamplingParams, vocab: int) -> _Rules:
         ("seq_seed", _is_none_or_whole(params.seq_seed, 0), "Use None, or at least 0."),
         ("logprobs", _is_none_or_whole(params.logprobs, 0), "Use None, or at least 0."),
         ("stop_token_ids", are_token_ids(params.stop_token_ids, vocab), known_ids),
+        ("stop_strings", _are_texts(params.stop_strings), "Use a tuple of strings, none empty."),
         ("golden_token_ids", golden is None or are_token_ids(golden, vocab), known_ids),
         ("so_args", params.so_args is None, structured),
     ]
@@ -223,6 +267,10 @@ def are_token_ids(token_ids: object, vocab: int) -> bool:
     )
 
 
+def _are_texts(values: object) -> bool:
+    return _is_many(values) and all(isinstance(value, str) and value for value in values)
+
+
 def _is_many(value: object) -> bool:
     return isinstance(value, (tuple, list))
 
@@ -235,6 +283,7 @@ def _is_whole(value: object, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
-def _is_number(value: object) -> bool:
+def is_number(value: object) -> bool:
+    """Whether this is a finite int or float, no bool."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and abs(value) <= sys.float_info.max  # an int may be too large for a float

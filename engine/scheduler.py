@@ -1,36 +1,29 @@
-"""Who runs what in the next step: continuous batching over slots and blocks, without torch.
+"""Keeps the sequences of one replica: what steps run of them, and what came of it. No torch.
 
-Order of a step: one token for each sequence that decodes, oldest first; drafts for them, dealt
-round by round, so that no one's drafts keep another's token waiting; sequences that are still
-being prefilled, oldest first, by chunks; then waiting ones, in order of arrival. When blocks run
-out, the youngest running sequence that this step has not placed yet, and that is younger than
-the one in need, is preempted: it gives everything back, keeps its tokens, and replays them
-later as if they were prompt. The oldest sequence can preempt all others, and no sequence may
-grow past the pool, so some sequence advances in every step.
+Steps are planned while the one before is in flight, so plans count with the most that it may
+find; `settle` corrects them. First is who arrived first, or would have with the head start of
+its priority: nobody waits for ever.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING
 
-from engine.cache.blocks import Pool
 from engine.errors import RequestError
+from engine.holdings import Holdings, slot_of
+from engine.planner import Planner
+from engine.queues import Queues
 from engine.request import FinishReason, RequestOutput
 from engine.sequence import Sequence, SequenceState, check_prompt_fits
-from engine.step import StepPlan
+from engine.stats import SchedulerCounts
+from engine.step import ScheduledBatch, ScheduledSequence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
+    from concurrent.futures import Future
 
-    from engine.cache.blocks import Handle
     from engine.request import RequestId
-    from engine.step import (
-        ScheduledBatch,
-        ScheduledSequence,
-        SchedulerLimits,
-        SequenceResult,
-    )
+    from engine.step import SchedulerLimits, SequenceResult, StepPlan
 
 
 class Scheduler:
@@ -38,36 +31,44 @@ class Scheduler:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self.limits = limits
-        self.preemptions = 0
-        self.prompt_tokens = 0  # run, replays included
-        self.output_tokens = 0  # delivered
-        self.proposed_tokens = 0
-        self.accepted_tokens = 0
-        self._blocks = Pool(limits.blocks)
-        self._slots = Pool(limits.max_num_seqs)
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []  # oldest first
-        self._unfinished: dict[RequestId, Sequence] = {}
+        self.counts = SchedulerCounts()
+        self._holdings = Holdings(limits)
+        self._queues = Queues()
+        self._planner = Planner(limits, self._queues, self._holdings, self.counts)
+        self._in_flight: list[ScheduledBatch] = []  # oldest first
         self._undelivered: list[RequestOutput] = []
+        self._planned = 0
 
     @property
     def waiting(self) -> int:
         """Sequences without a slot."""
-        return len(self._waiting)
+        return len(self._queues.waiting) + len(self._queues.preparing)
 
     @property
     def running(self) -> int:
         """Sequences with a slot."""
-        return len(self._running)
+        return len(self._queues.running)
 
     @property
     def blocks_used(self) -> int:
-        """Blocks that sequences hold."""
-        return self._blocks.used
+        """Blocks that sequences, or steps in flight, hold."""
+        return self._holdings.blocks.used
+
+    @property
+    def host_blocks_used(self) -> int:
+        """Blocks of preempted sequences in host memory."""
+        return self._holdings.host_blocks_used
 
     def has_unfinished(self) -> bool:
-        """Whether a sequence is under way, or an output not collected yet."""
-        return bool(self._unfinished or self._undelivered)
+        """Whether a sequence or a step is under way, or an output not collected yet."""
+        return bool(self._queues.unfinished or self._undelivered or self._in_flight)
+
+    def preparations(self) -> list[Future[object]]:
+        """What everything that is unfinished waits for; [] when there is a step to run."""
+        preparing = self._queues.preparing
+        if self._in_flight or len(preparing) < len(self._queues.unfinished):
+            return []
+        return [s.preparing for s in preparing if s.preparing is not None]
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence.
@@ -75,21 +76,17 @@ class Scheduler:
         PromptTooLongError: no room for one generated token. RequestError: the id is in use.
         """
         where = f"request {sequence.request.request_id}"
-        if sequence.request.request_id in self._unfinished:
+        if sequence.request.request_id in self._queues.unfinished:
             raise RequestError("the id is in use.", where=where, remedy="Use one id a request.")
         check_prompt_fits(sequence.prompt_tokens, self.limits.longest_sequence, where=where)
-        self._unfinished[sequence.request.request_id] = sequence
-        self._waiting.append(sequence)
+        self._queues.add(sequence)
 
     def abort(self, request_id: RequestId, time_ns: int) -> bool:
         """End a sequence early; False if there is none. `collect` returns its last output."""
-        return self._end_early(request_id, time_ns, FinishReason.ABORT, None)
-
-    def fail(self, batch: ScheduledBatch, error: str, time_ns: int) -> None:
-        """End every sequence of a step that could not be run."""
-        for entry in batch.sequences:
-            request_id = entry.sequence.request.request_id
-            self._end_early(request_id, time_ns, FinishReason.ERROR, error)
+        sequence = self._queues.unfinished.get(request_id)
+        if sequence is not None:
+            self._end_early(sequence, time_ns, FinishReason.ABORT)
+        return sequence is not None
 
     def collect(self) -> list[RequestOutput]:
         """Outputs of sequences that ended outside `settle`, once."""
@@ -97,122 +94,96 @@ class Scheduler:
         return outputs
 
     def schedule(self, time_ns: int) -> ScheduledBatch:
-        """Plan a step: take slots and blocks, preempt where they run out."""
-        plan = StepPlan(budget=self.limits.max_num_batched_tokens)
-        decoding = [s for s in self._running if s.is_decoding]
-        prefilling = [s for s in self._running if not s.is_decoding]
-        self._place_all(decoding, plan)
-        self._deal_drafts(plan)
-        self._place_all(prefilling, plan)
-        if not plan.is_short_of_blocks:
-            self._admit(plan, time_ns)
-        assert plan.known or not self._unfinished, "nothing to run, yet something is unfinished"
-        return plan.batch()
+        """Plan a step. It counts as in flight from here on, if it is not empty."""
+        for sequence in self._queues.take_late(time_ns):
+            self._end_early(sequence, time_ns, FinishReason.TIMEOUT)
+        self._wake(time_ns)
+        batch = self._commit(self._planner.plan(self._planned, time_ns))
+        if not batch.is_empty:
+            self._planned += 1
+            self._in_flight.append(batch)
+        idle = len(self._queues.preparing) == len(self._queues.unfinished)
+        assert self._in_flight or idle, "nothing to run, yet something is unfinished"
+        return batch
 
     def settle(
         self, batch: ScheduledBatch, results: Many[SequenceResult], time_ns: int
     ) -> list[RequestOutput]:
-        """Take in the results of a step, in its order; returns what clients should hear."""
+        """Take in the results of the oldest step in flight; returns what clients should hear."""
+        assert batch is self._in_flight[0], "steps settle in the order of their plans"
+        self._leave_flight(batch)
         outputs: list[RequestOutput] = []
         for entry, result in zip(batch.sequences, results, strict=True):
-            if entry.sequence.state is SequenceState.RUNNING:
-                output = self._settle_one(entry, result, time_ns)
-                if output is not None:
-                    outputs.append(output)
+            if entry.sequence.state is SequenceState.FINISHED:
+                self.counts.wasted_steps += 1
+                continue
+            output = self._settle_one(entry, result, time_ns)
+            if output is not None:
+                outputs.append(output)
+        self._holdings.settle(batch.number)
         return outputs
+
+    def fail(self, batch: ScheduledBatch, error: str, time_ns: int) -> None:
+        """End every sequence of a step in flight that the device could not run, or never got."""
+        is_oldest = batch is self._in_flight[0]
+        self._leave_flight(batch)
+        for touched in (*batch.sequences, *batch.swaps_out, *batch.swaps_in):
+            if touched.sequence.state is not SequenceState.FINISHED:
+                self._end_early(touched.sequence, time_ns, FinishReason.ERROR, error)
+        if is_oldest:
+            self._holdings.settle(batch.number)
+
+    def check_idle(self) -> None:
+        """Assert, in no time, that nothing leaked; when nothing is unfinished only."""
+        assert self._holdings.is_empty, "blocks or slots leaked"
+        assert not (self._queues.running or self._queues.waiting or self._queues.preparing)
 
     def check_integrity(self) -> None:
         """Assert that every block and slot has one owner, and that the counts sum up."""
-        self._blocks.check_integrity([b for s in self._running for b in s.blocks])
-        self._slots.check_integrity([s.slot for s in self._running if s.slot is not None])
-        assert self._slots.used == len(self._running)
-        assert all(not s.blocks and s.slot is None for s in self._waiting)
-        assert len(self._unfinished) == len(self._running) + len(self._waiting)
+        everyone = self._queues.unfinished.values()
+        self._queues.check_integrity()
+        self._holdings.check_integrity(everyone, self._in_flight)
+        for sequence in everyone:
+            steps = [e for b in self._in_flight for e in b.sequences if e.sequence is sequence]
+            sampling = [entry for entry in steps if entry.samples]
+            assert sequence.steps_in_flight == len(steps)
+            assert sequence.sampling_steps_in_flight == len(sampling)
+            assert sequence.unsettled == sum(entry.drafts + 1 for entry in sampling)
+            assert sequence.computed < sequence.most_tokens
 
-    # -- placing
+    def _commit(self, plan: StepPlan) -> ScheduledBatch:
+        entries = [self._entry(s, known, plan.drafts[s]) for s, known in plan.known.items()]
+        swaps_out, swaps_in = tuple(plan.swaps_out), tuple(plan.swaps_in)
+        return ScheduledBatch(plan.number, tuple(entries), swaps_out, swaps_in)
 
-    def _place_all(self, sequences: list[Sequence], plan: StepPlan) -> None:
-        for sequence in sequences:
-            if plan.budget and sequence.state is SequenceState.RUNNING:
-                known = min(len(sequence.tokens) - sequence.computed, plan.budget)
-                if self._make_room(sequence, known, plan):
-                    self._grow(sequence, sequence.computed + known)
-                    plan.place(sequence, known)
-                else:
-                    plan.is_short_of_blocks = True
+    def _entry(self, sequence: Sequence, known: int, drafts: int) -> ScheduledSequence:
+        """Fix what it runs, and count with the most that may come of it."""
+        entry = ScheduledSequence(
+            sequence=sequence,
+            first=sequence.computed,
+            known=known,
+            drafts=drafts,
+            settled=len(sequence.tokens),
+            samples=sequence.computed + known == sequence.most_tokens,
+            is_ahead=sequence.sampling_steps_in_flight > 0,
+            slot=slot_of(sequence),
+            blocks=tuple(sequence.blocks),
+        )
+        sequence.computed += entry.rows
+        sequence.last_step = self._planned
+        sequence.steps_in_flight += 1
+        if entry.samples:
+            sequence.sampling_steps_in_flight += 1
+            sequence.unsettled += drafts + 1
+        return entry
 
-    def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
-        while self._room(sequence) < tokens:
-            victim = self._victim(sequence, plan)
-            if victim is None:
-                return False
-            self._preempt(victim)
-        return True
-
-    def _deal_drafts(self, plan: StepPlan) -> None:
-        """One draft each, oldest first, and again, while budget and free blocks last."""
-        for dealt in range(self.limits.draft_length):
-            for sequence in plan.known:
-                rows = plan.known[sequence] + dealt + 1
-                wants = plan.drafts[sequence] == dealt < sequence.can_draft
-                if wants and plan.budget and self._room(sequence) >= rows:
-                    self._grow(sequence, sequence.computed + rows)
-                    plan.draft(sequence)
-
-    def _room(self, sequence: Sequence) -> int:
-        blocks = len(sequence.blocks) + self._blocks.available
-        return blocks * self.limits.block_tokens - sequence.computed
-
-    def _grow(self, sequence: Sequence, tokens: int) -> None:
-        missing = self._blocks_for(tokens) - len(sequence.blocks)
-        if missing > 0:
-            sequence.blocks.extend(self._blocks.take(missing))
-
-    def _blocks_for(self, tokens: int) -> int:
-        return -(-tokens // self.limits.block_tokens)
-
-    def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:
-        for candidate in reversed(self._running):
-            if candidate is needy:
-                return None
-            if candidate not in plan.known:
-                return candidate
-        return None
-
-    def _preempt(self, sequence: Sequence) -> None:
-        self._give_back(sequence)
-        sequence.computed = 0
-        sequence.state = SequenceState.WAITING
-        sequence.preemptions += 1
-        self.preemptions += 1
-        self._waiting.appendleft(sequence)
-
-    def _give_back(self, sequence: Sequence) -> None:
-        self._running.remove(sequence)
-        for block in sequence.blocks:
-            self._blocks.release(block)
-        sequence.blocks = []
-        self._slots.release(_slot(sequence))
-        sequence.slot = None
-
-    def _admit(self, plan: StepPlan, time_ns: int) -> None:
-        while self._waiting and plan.budget and self._slots.available:
-            sequence = self._waiting[0]
-            known = min(len(sequence.tokens), plan.budget)
-            # One that was preempted comes back when it fits whole, else it would thrash.
-            needed = len(sequence.tokens) if sequence.preemptions else known
-            if self._blocks_for(needed) > self._blocks.available:
-                break
-            self._waiting.popleft()
-            self._running.append(sequence)
-            sequence.state = SequenceState.RUNNING
-            sequence.slot = self._slots.take(1)[0]
-            if sequence.first_scheduled_ns is None:
-                sequence.first_scheduled_ns = time_ns
-            self._grow(sequence, known)
-            plan.place(sequence, known)
-
-    # -- settling
+    def _leave_flight(self, batch: ScheduledBatch) -> None:
+        self._in_flight.remove(batch)
+        for entry in batch.sequences:
+            entry.sequence.steps_in_flight -= 1
+            if entry.samples:
+                entry.sequence.sampling_steps_in_flight -= 1
+                entry.sequence.unsettled -= entry.drafts + 1
 
     def _settle_one(
         self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
@@ -221,11 +192,13 @@ class Scheduler:
         if result.error is not None:
             self._finish(sequence)
             return sequence.last_output(time_ns, FinishReason.ERROR, result.error)
-        self.prompt_tokens += max(0, min(entry.known, sequence.prompt_tokens - entry.first))
-        sequence.computed += entry.known
+        prompt_rows = min(entry.known, sequence.prompt_tokens - entry.first)
+        self.counts.prompt_tokens += max(0, prompt_rows)
         sequence.prompt_logprobs.update(result.prompt_logprobs)
         if not result.token_ids:
             return None
+        if sequence.computed:  # else it was preempted since, and starts anew
+            sequence.computed -= entry.drafts - result.accepted
         return self._deliver(entry, result, time_ns)
 
     def _deliver(
@@ -236,11 +209,11 @@ class Scheduler:
         token_ids, reason = sequence.until_stop(result.token_ids, self.limits.eos_token_id)
         accepted = min(result.accepted, len(token_ids))
         sequence.tokens.extend(token_ids)
-        sequence.computed += result.accepted
-        self.output_tokens += len(token_ids)
-        self.proposed_tokens += entry.drafts
-        self.accepted_tokens += accepted
+        self.counts.output_tokens += len(token_ids)
+        self.counts.proposed_tokens += entry.drafts
+        self.counts.accepted_tokens += accepted
         if reason is not None:
+            self._planner.forecast.record(sequence)
             self._finish(sequence)
         return RequestOutput(
             request_id=sequence.request.request_id,
@@ -258,24 +231,23 @@ class Scheduler:
         )
 
     def _finish(self, sequence: Sequence) -> None:
-        if sequence.state is SequenceState.RUNNING:
-            self._give_back(sequence)
-        else:
-            self._waiting.remove(sequence)
-        sequence.state = SequenceState.FINISHED
-        del self._unfinished[sequence.request.request_id]
+        self._queues.move(sequence, SequenceState.FINISHED)
+        self._holdings.give_back(sequence)
+        if sequence.preparing is not None:
+            sequence.preparing.cancel()
 
     def _end_early(
-        self, request_id: RequestId, time_ns: int, reason: FinishReason, error: str | None
-    ) -> bool:
-        sequence = self._unfinished.get(request_id)
-        if sequence is None:
-            return False
+        self, sequence: Sequence, time_ns: int, reason: FinishReason, error: str | None = None
+    ) -> None:
         self._finish(sequence)
         self._undelivered.append(sequence.last_output(time_ns, reason, error))
-        return True
 
-
-def _slot(sequence: Sequence) -> Handle:
-    assert sequence.slot is not None, "a running sequence has a slot"
-    return sequence.slot
+    def _wake(self, time_ns: int) -> None:
+        """Queue what is ready, end what could not be prepared."""
+        for sequence, preparing in self._queues.prepared():
+            error = None if preparing.cancelled() else preparing.exception()
+            if error is None and not preparing.cancelled():
+                self._queues.move(sequence, SequenceState.WAITING)
+                continue
+            why = f"its preparation failed: {error or 'it was cancelled'}"
+            self._end_early(sequence, time_ns, FinishReason.ERROR, why)

@@ -10,24 +10,37 @@ from engine.errors import PromptTooLongError
 from engine.request import FinishReason, RequestOutput
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from engine.cache.blocks import Handle
     from engine.request import Request, TokenLogprob
+    from engine.stop_strings import StopStrings
 
 
 class SequenceState(StrEnum):
     """Where a sequence is. A preempted one waits again."""
 
+    PREPARING = "preparing"  # something must be ready first: an image, a grammar
     WAITING = "waiting"
     RUNNING = "running"
     FINISHED = "finished"
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopy:
+    """Where the caches of a sequence lie in host memory."""
+
+    blocks: tuple[Handle, ...]
+    slot: Handle
 
 
 @dataclass(eq=False, kw_only=True)
 class Sequence:
     """One token stream. The scheduler alone changes it; the runner reads it.
 
-    `tokens` is the prompt and every token delivered so far. Cache rows of positions
-    0..computed-1 are valid; a decoding sequence has computed = len(tokens) - 1.
+    `tokens` is the prompt and every token that has settled. Steps in flight add to it: at
+    least one token each that samples, at most `unsettled` together. `computed` counts cache
+    rows as if every draft in flight stood; a decoding sequence has computed = most_tokens - 1.
     """
 
     request: Request
@@ -36,10 +49,19 @@ class Sequence:
     last_length: int  # the length at which it ends for want of room
     decoder_start: int  # first position that runs the decoder half, fixed by the prompt
     arrived_ns: int
+    order: tuple[int, int] = (0, 0)  # smaller is served first
+    deadline_ns: int | None = None
+    preparing: Future[object] | None = None
+    stop_strings: StopStrings | None = None
     state: SequenceState = SequenceState.WAITING
     computed: int = 0
+    unsettled: int = 0
+    steps_in_flight: int = 0
+    sampling_steps_in_flight: int = 0
+    last_step: int | None = None  # the newest step it takes part in
     slot: Handle | None = None
     blocks: list[Handle] = field(default_factory=list["Handle"])
+    host_copy: HostCopy | None = None
     first_scheduled_ns: int | None = None
     preemptions: int = 0
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict[int, "TokenLogprob"])
@@ -55,14 +77,25 @@ class Sequence:
         return len(self.tokens) - self.prompt_tokens
 
     @property
+    def most_tokens(self) -> int:
+        """Its length once the steps in flight have settled, if every draft stands."""
+        return len(self.tokens) + self.unsettled
+
+    @property
     def is_decoding(self) -> bool:
-        """Has delivered a token, and only its newest token is not in the caches."""
-        return self.computed == len(self.tokens) - 1 and self.output_tokens > 0
+        """Has chosen a token, and only its newest token is not in the caches."""
+        newest = self.most_tokens - 1
+        return self.computed == newest >= self.prompt_tokens
+
+    @property
+    def will_end(self) -> bool:
+        """Whether the steps in flight fill it, whatever they find."""
+        return len(self.tokens) + self.sampling_steps_in_flight >= self.last_length
 
     @property
     def can_draft(self) -> int:
         """Most drafts worth verifying: one token of every step is the target's own."""
-        return self.last_length - len(self.tokens) - 1
+        return self.last_length - self.most_tokens - 1
 
     def stopping_ids(self, eos_token_id: int) -> frozenset[int]:
         """Token ids that end this sequence."""
@@ -77,7 +110,8 @@ class Sequence:
         stops = self.stopping_ids(eos_token_id)
         free = max(0, self.request.sampling.min_tokens - self.output_tokens)
         for index, token_id in enumerate(token_ids):
-            if index >= free and token_id in stops:
+            ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
+            if index >= free and (token_id in stops or ends_text):
                 return token_ids[: index + 1], FinishReason.STOP
         is_full = len(self.tokens) + len(token_ids) >= self.last_length
         return token_ids, FinishReason.LENGTH if is_full else None

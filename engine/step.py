@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from engine.cache.blocks import Handle
+    from engine.choices import AdmissionMode
     from engine.request import TokenLogprob
-    from engine.sequence import Sequence
+    from engine.sequence import HostCopy, Sequence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,53 +18,100 @@ class SchedulerLimits:
 
     max_num_seqs: int
     max_num_batched_tokens: int
+    prefill_chunk_tokens: int
     block_tokens: int
     blocks: int
+    host_blocks: int  # for the caches of preempted sequences; 0 recomputes them
     max_model_len: int
     draft_length: int
     eos_token_id: int
+    admission: AdmissionMode
 
     @property
     def longest_sequence(self) -> int:
         """Prompt and output together: bounded by the context and by the whole cache."""
         return min(self.max_model_len, self.blocks * self.block_tokens)
 
+    def blocks_for(self, tokens: int) -> int:
+        """Blocks that hold the cache rows of `tokens`."""
+        return -(-tokens // self.block_tokens)
+
 
 @dataclass(frozen=True, slots=True)
 class ScheduledSequence:
-    """The tokens that one sequence runs: `known` of its own, then `drafts` guesses."""
+    """The tokens that one sequence runs: `known` of its own, then `drafts` guesses.
+
+    Fixed when the step is planned: later plans and settlements change the sequence, not this.
+    An entry that is ahead continues a step in flight: the device alone knows its newest token,
+    and how far before `first` it stands for drafts that were rejected.
+    """
 
     sequence: Sequence
-    first: int  # position of the first one
+    first: int  # position of the first one, at most
     known: int
     drafts: int
+    settled: int  # tokens that had settled when it was planned
+    samples: bool  # the step reaches the newest token, so that it yields at least one more
+    is_ahead: bool
+    slot: Handle
+    blocks: tuple[Handle, ...]
 
     @property
-    def samples(self) -> bool:
-        """Whether the step reaches the newest token, so that it yields at least one more."""
-        return self.first + self.known == len(self.sequence.tokens)
+    def rows(self) -> int:
+        """Rows that it takes of the step."""
+        return self.known + self.drafts
+
+
+@dataclass(frozen=True, slots=True)
+class CacheMove:
+    """Caches of one sequence, copied between the device and host memory."""
+
+    sequence: Sequence
+    blocks: tuple[Handle, ...]
+    slot: Handle
+    host: HostCopy
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledBatch:
-    """One step. Empty only when nothing is unfinished."""
+    """One step: first what leaves the device, then what comes back, then the rows."""
 
+    number: int
     sequences: tuple[ScheduledSequence, ...]
+    swaps_out: tuple[CacheMove, ...] = ()
+    swaps_in: tuple[CacheMove, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing for the device to do."""
+        return not (self.sequences or self.swaps_out)
 
     @property
     def tokens(self) -> int:
         """Rows that the step runs."""
-        return sum(s.known + s.drafts for s in self.sequences)
+        return sum(entry.rows for entry in self.sequences)
 
 
 @dataclass(kw_only=True)
 class StepPlan:
     """A step while it is planned; rows by sequence, in order of placing."""
 
+    number: int
     budget: int  # rows that the step can still take
     known: dict[Sequence, int] = field(default_factory=dict["Sequence", int])
     drafts: dict[Sequence, int] = field(default_factory=dict["Sequence", int])
-    is_short_of_blocks: bool = False
+    swaps_out: list[CacheMove] = field(default_factory=list["CacheMove"])
+    swaps_in: list[CacheMove] = field(default_factory=list["CacheMove"])
+    short: Sequence | None = None  # the first in order that found too few blocks
+
+    def lacks_blocks(self, sequence: Sequence) -> None:
+        """Note that a sequence must wait for blocks; those after it may take none meanwhile."""
+        if self.short is None or sequence.order < self.short.order:
+            self.short = sequence
+
+    def may_take_blocks(self, sequence: Sequence) -> bool:
+        """Whether no one before it waits for blocks."""
+        return self.short is None or sequence.order < self.short.order
 
     def place(self, sequence: Sequence, known: int) -> None:
         """Have a sequence run its next `known` tokens."""
@@ -74,15 +123,6 @@ class StepPlan:
         """Have a placed sequence verify one more draft."""
         self.drafts[sequence] += 1
         self.budget -= 1
-
-    def batch(self) -> ScheduledBatch:
-        """The plan, finished."""
-        return ScheduledBatch(
-            tuple(
-                ScheduledSequence(sequence, sequence.computed, known, self.drafts[sequence])
-                for sequence, known in self.known.items()
-            )
-        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ class AsyncEngine:
         self._orders: list[tuple[Callable[[_Mailbox], object], _Mailbox]] = []
         self._wake = threading.Condition()
         self._is_closing = False
+        self._has_more = False  # a step is in flight though no one waits for it
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -99,7 +100,7 @@ class AsyncEngine:
     def _obey(self) -> bool:
         """Carry out what clients ordered; waits when no stream is open. False to stop."""
         with self._wake:
-            while not (self._orders or self._is_closing or self._mailboxes):
+            while not (self._orders or self._is_closing or self._mailboxes or self._has_more):
                 self._wake.wait()
             orders, self._orders = self._orders, []
         for order, mailbox in orders:
@@ -110,8 +111,10 @@ class AsyncEngine:
         return not self._is_closing
 
     def _step(self) -> None:
+        self._has_more = False
         try:
             self._deliver(self._serving.step())
+            self._has_more = self._serving.has_unfinished()
         except EngineError as error:
             self._fail(error)
         except Exception as error:  # noqa: BLE001  clients must hear of it

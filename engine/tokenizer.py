@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from typing import TYPE_CHECKING, Protocol
 
 import tokenizers
@@ -25,7 +26,19 @@ TOKEN_MAP_FILE = "engram_token_map.json"
 
 _BYTES = 256
 _REPLACEMENT = "\ufffd"
+_BYTE_TOKEN = re.compile("<0x[0-9A-Fa-f]{2}>")  # as vocabularies with byte fallback spell them
 _LONE_SPACE = "\ue000"  # a private-use character that stands in for " " while Strip runs
+
+
+def _byte_of_character() -> dict[str, int]:
+    """The characters by which byte-level vocabularies spell bytes: printable ones themselves."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(_BYTES) if byte not in printable]
+    shown = {chr(byte): byte for byte in printable}
+    return shown | {chr(_BYTES + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE_OF_CHARACTER = _byte_of_character()
 
 
 class _Vocabulary(Protocol):
@@ -40,6 +53,8 @@ class _Vocabulary(Protocol):
     def text_of(self, token_id: int) -> str: ...
 
     def name_of(self, token_id: int) -> str: ...
+
+    def bytes_of(self, token_id: int) -> bytes: ...
 
 
 class Tokenizer:
@@ -84,6 +99,13 @@ class Tokenizer:
         """Return the text of `ids` without special tokens; invalid UTF-8 becomes U+FFFD."""
         return self._vocabulary.decode(ids)
 
+    def bytes_of(self, token_id: int) -> bytes:
+        """Return what a token adds to the text; nothing for a special or unknown one.
+
+        Tokens may split a character, so bytes add up where texts do not.
+        """
+        return self._vocabulary.bytes_of(token_id)
+
     def engram_keys(self, vocab_size: int) -> list[str]:
         """Return the string by which Engram knows each id: equal strings are one n-gram token.
 
@@ -116,6 +138,9 @@ class _ByteVocabulary:
     def name_of(self, token_id: int) -> str:
         return f"<0x{token_id:02x}>" if token_id < _BYTES else f"<{token_id}>"
 
+    def bytes_of(self, token_id: int) -> bytes:
+        return bytes([token_id]) if token_id < _BYTES else b""
+
 
 class _FileVocabulary:
     def __init__(self, path: Path) -> None:
@@ -129,6 +154,8 @@ class _FileVocabulary:
                 remedy="Fetch it again from the release.",
             ) from error
         self.hash = hashlib.sha256(content).hexdigest()[:32]
+        self._added = self._tokenizer.get_added_tokens_decoder()
+        self._is_byte_level = "ByteLevel" in str(json.loads(content).get("decoder"))
 
     def encode(self, text: str) -> list[int]:
         return self._tokenizer.encode(text, add_special_tokens=False).ids
@@ -141,6 +168,16 @@ class _FileVocabulary:
 
     def name_of(self, token_id: int) -> str:
         return self._tokenizer.id_to_token(token_id) or ""
+
+    def bytes_of(self, token_id: int) -> bytes:
+        if token_id in self._added:
+            return b"" if self._added[token_id].special else self.name_of(token_id).encode()
+        name = self.name_of(token_id)
+        if self._is_byte_level:
+            return bytes(_BYTE_OF_CHARACTER[character] for character in name)
+        if _BYTE_TOKEN.fullmatch(name):
+            return bytes([int(name[3:5], 16)])
+        return name.replace("\u2581", " ").encode()
 
 
 def engram_token_map(

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 from engine.accelerator.find import find_accelerator
 from engine.choices import AcceleratorKind
@@ -83,18 +83,15 @@ def check(
     beside = _speed(work, seconds, clock)
     window_s = (start_s, (clock.now_ns() - origin_ns) / 1e9)
     telemetry = observer.stop()
-    metrics = device_metrics(
-        Measurement(
-            requests=(),
-            window_s=window_s,
-            devices=given.devices,
-            telemetry=telemetry,
-            idle_power_w=idle_w,
-        )
+    watched = Measurement(
+        requests=(),
+        window_s=window_s,
+        devices=given.devices,
+        telemetry=telemetry,
+        idle_power_w=idle_w,
     )
-    half_s = sum(window_s) / 2
-    rows = [s for s in telemetry if s.device_index is not None and s.time_s >= half_s]
-    reading = tuple(rows[: given.devices])
+    metrics = device_metrics(watched)
+    reading = _reading(telemetry, sum(window_s) / 2, given.devices)
     durations, cpu_share = _cost(given, clock)
     return DeviceCheck(
         devices=given.device_uuids,
@@ -141,6 +138,14 @@ def host_devices() -> list[str]:
             return [chip.identities[0] for chip in ascend_chips()]
         except TelemetryError as no_ascend:
             raise TelemetryError(f"{no_nvidia}; {no_ascend}", where="devices") from no_ascend
+
+
+def _reading(
+    telemetry: Sequence[TelemetrySample], from_s: float, devices: int
+) -> tuple[TelemetrySample, ...]:
+    """One row a device, of the first instant at or after `from_s`."""
+    late = (s for s in telemetry if s.device_index is not None and s.time_s >= from_s)
+    return tuple(islice(late, devices))
 
 
 def _speed(work: Work | None, seconds: float, clock: Clock) -> float | None:

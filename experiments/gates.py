@@ -34,6 +34,7 @@ def energy(evidence: Evidence) -> Gate | None:
 
 GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     accounting,
+    client_processes,
     error_rate,
     enough_requests,
     rounds,
@@ -41,7 +42,6 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     prompt_length,
     unique_prompts,
     cache_hit,
-    client_processes,
     achieved_rate,
     client_lag,
     client_cpu,
@@ -55,7 +55,7 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     environment,
     energy,
 )
-"""In the order in which a failure is named. None: switched off, or not a matter of the trial."""
+"""In the order in which a failure is named: causes first. None: off, or no matter of the trial."""
 
 
 def evaluate(evidence: Evidence) -> tuple[Gate, ...]:

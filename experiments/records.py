@@ -62,7 +62,7 @@ class EvalVerdict(StrEnum):
     UNANSWERED = "unanswered"  # the request failed
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Chunk:
     """Tokens that reached the client together."""
 
@@ -71,7 +71,7 @@ class Chunk:
     kind: ChunkKind = ChunkKind.CONTENT
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class RequestRecord:
     """One request as the client saw it. Seconds since the trial's clock origin (monotonic)."""
 

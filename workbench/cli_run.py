@@ -200,6 +200,7 @@ def _finish_demo(stored: Run, store: Path) -> None:
 def measure_job(job: Job, *, json: bool) -> int:
     """Measure with a progress bar; the exit code of the run."""
     run_id = job.writer.run.run_id
+    again = command_line("resume", run_id, store=job.writer.run.folder.parent)
     time = f"{job.outlook.pace.about} {duration_words(job.estimate_s)}"
     say(f"run {run_id}: {_most(job)}{job.remaining} trials, {time}")
     try:
@@ -209,11 +210,13 @@ def measure_job(job: Job, *, json: bool) -> int:
             for record in records:
                 bar.console.print(_line(record), highlight=False, markup=False, soft_wrap=True)
                 bar.advance(task)
+    except KeyboardInterrupt:
+        say(f"go on with `{again}`")
+        raise
     finally:
         stored = job.close()
     stopped = job.watch.snapshot().stopped
     if job.remaining:
-        again = command_line("resume", run_id, store=stored.folder.parent)
         say(f"{STOPPED.get(stopped or Stopped.ERROR, 'stopped')}; go on with `{again}`")
     say(f"{stored.summary.state}: {_counts(stored)}")
     for line in (*violations(stored.judged()), *search_lines(stored)):

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from workbench.figures_text import value_text
@@ -55,12 +56,12 @@ class Side:
         told = [value_text(value) for value in self.points[name] if not _absent(value)]
         return sorted(set(told)) or None
 
-    @property
+    @cached_property
     def on_cpu(self) -> bool:
         """True where no device of the host serves."""
         return self.column("engine.accelerator") == ["cpu"] or self.simulated
 
-    @property
+    @cached_property
     def simulated(self) -> bool:
         """True where nothing was computed at all."""
         return self.run.summary.engine == "simulated"

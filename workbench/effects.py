@@ -8,6 +8,7 @@ arm of one repeat is resampled inside, which says nothing of other runs.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -111,23 +112,30 @@ class Reader:
 
     def measured(self, rows: tuple[int, int], metric: str) -> Measured:
         """One metric at a pair of points, given by their rows."""
-        points = [arm.points.iloc[row] for arm, row in zip(self._arms, rows, strict=True)]
-        for label, point in zip("AB", points, strict=True):
-            if metric not in point.index or point[metric] != point[metric]:
-                told = point.get(f"{metric}.reason")
+        cells = [self._cell(side, row, metric) for side, row in enumerate(rows)]
+        values = [math.nan if cell is None else float(str(cell)) for cell in cells]
+        for side, value in enumerate(values):
+            if value != value:
+                told = self._cell(side, rows[side], f"{metric}.reason")
                 why = told if isinstance(told, str) else "not measured"
-                return _nothing(f"missing in {label}: {why}")
-            if not point[metric] > 0:
-                return _nothing(f"{label} has {point[metric]:g}, of which there is no ratio")
-        ids = [self._by_repeat(side, tuple(point[TRIAL_IDS])) for side, point in enumerate(points)]
+                return _nothing(f"missing in {'AB'[side]}: {why}")
+            if not value > 0:
+                return _nothing(f"{'AB'[side]} has {value:g}, of which there is no ratio")
+        ids = [self._by_repeat(side, row) for side, row in enumerate(rows)]
         common = tuple(sorted(ids[0].keys() & ids[1].keys()))
         if self._paired and len(common) > 1:
             return self._blocks(ids, metric, (common, common), Basis.PAIRED)
         if min(map(len, ids)) > 1:
             return self._blocks(ids, metric, (tuple(ids[0]), tuple(ids[1])), Basis.APART)
-        return self._single(ids, metric, [float(point[metric]) for point in points])
+        return self._single(ids, metric, values)
 
-    def _by_repeat(self, side: int, trial_ids: tuple[str, ...]) -> dict[int, str]:
+    def _cell(self, side: int, row: int, column: str) -> object:
+        """None where the points have no such column."""
+        points = self._arms[side].points
+        return points[column].iat[row] if column in points.columns else None
+
+    def _by_repeat(self, side: int, row: int) -> dict[int, str]:
+        trial_ids: tuple[str, ...] = self._arms[side].points[TRIAL_IDS].iat[row]
         return {self._numbers[side][trial_id]: trial_id for trial_id in trial_ids}
 
     def _blocks(

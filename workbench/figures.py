@@ -28,12 +28,14 @@ from workbench.figures_facts import (
     metric_table,
     point_plan,
 )
+from workbench.figures_headline import BEST, headline
 from workbench.figures_latency import chunk_sizes, distributions, ladder, tokens_over_time
 from workbench.figures_live import device_rows, seconds_figure, seconds_table
 from workbench.figures_loads import apart, best_by_load
 from workbench.figures_marks import CROWDED_FROM, axis_title, finding
 from workbench.figures_parallel import parallel_coordinates
 from workbench.figures_pareto import pareto
+from workbench.figures_range import is_empty
 from workbench.figures_ratios import levels, matched_ratios, neighbour, varied
 from workbench.figures_replay import costs_and_savings, prefill_figure, replay_summary, waits
 from workbench.figures_requests import requests_timeline
@@ -49,8 +51,10 @@ from workbench.figures_text import (
     MISSING,
     axis_phrase,
     axis_words,
+    basis_phrase,
     in_order,
     interval,
+    kind_words,
     number,
     percent,
     plural,
@@ -65,6 +69,10 @@ from workbench.figures_verified import TALLY, verified_tokens
 from workbench.words import duration_words
 
 __all__ = [
+    "BEST",
+    "headline",
+    "is_empty",
+    "kind_words",
     "pareto",
     "target_marks",
     "requests_timeline",
@@ -133,6 +141,7 @@ __all__ = [
     "MISSING",
     "axis_phrase",
     "axis_words",
+    "basis_phrase",
     "in_order",
     "interval",
     "number",

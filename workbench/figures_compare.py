@@ -22,6 +22,7 @@ from workbench.figures_chart import (
     name_axes,
     plain_title,
 )
+from workbench.figures_range import hold_range
 from workbench.figures_text import number, plural, safe, short
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look
 from workbench.fronts import Front, pareto
@@ -31,6 +32,7 @@ ARM = "arm"
 VERDICT_COLOURS = {"better": OKABE_ITO[2], "worse": OKABE_ITO[3], "changed": OKABE_ITO[0]}
 PLAIN = OKABE_ITO[-1]
 SURE = 0.95
+UNJUDGED = "Not judged: a chance within these two runs, without what differs from run to run"
 
 
 def change_words(ratio: float | None, low: float | None, high: float | None) -> str:
@@ -71,6 +73,7 @@ def changes_figure(comparison: Comparison, *, look: Look) -> tuple[go.Figure, pd
         add_dots(figure, series, across=True)
     add_level(figure, 0.0, "no change", dark=look.dark, across="linear")
     name_axes(figure, plain_title("change from A to B", "%"), "", dark=look.dark)
+    hold_range(figure, dark=look.dark, side="x")
     order = rows["label"].tolist()
     figure.update_yaxes(type="category", autorange="reversed", categoryorder="array",
                         categoryarray=order)  # fmt: skip
@@ -132,10 +135,17 @@ def _pairs(front: Front) -> dict[str, tuple[str, str]]:
             if kind in sides["A"]}  # fmt: skip
 
 
-def beats_figure(front: Front, *, look: Look) -> tuple[go.Figure, pd.DataFrame]:
-    """The chance that B attains more than A, along x; one line a kind of points."""
+def beats_figure(
+    front: Front, *, look: Look, judged: bool = True
+) -> tuple[go.Figure, pd.DataFrame]:
+    """The chance that B attains more than A, along x; one line a kind of points.
+
+    Without `judged` the chance is that of these two runs: what differs from run to run is not in
+    it, and the title says so.
+    """
     rows = beats_table(front)
-    figure = chart(look, _beats_finding(rows, front), "over the range that both reach")
+    finding = _beats_finding(rows, front) if judged or rows.empty else UNJUDGED
+    figure = chart(look, finding, "over the range that both reach")
     kinds = list(dict.fromkeys(rows["kind"]))[:MAX_GROUPS]
     paint = colours(kinds)
     for kind in kinds:

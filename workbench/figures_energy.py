@@ -68,7 +68,7 @@ def metric_rows(points: pd.DataFrame, names: tuple[str, ...]) -> pd.DataFrame:
     """One row a point: its words and, for each metric that exists, value, low, high, reason."""
     shown = [name for name in names if name in points]
     points = by_axes(points)
-    rows = points[["trial_id", "state", "valid"]].copy()
+    rows = points[["trial_id", "state", "valid", "repeats"]].copy()
     rows["where"] = cell_words(points, points)
     for name in shown:
         for part in ("", ".low", ".high", ".reason"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,9 +11,10 @@ import yaml
 
 from engine.config import describe_fields
 from experiments.metric_specs import MetricSpec
-from experiments.records import TrialRecord
+from experiments.records import RequestRecord, TrialRecord
 from workbench.catalogue import METRICS
-from workbench.figures_text import MISSING, axis_phrase, in_order, number, value_text
+from workbench.columns import words_of
+from workbench.figures_text import MISSING, axis_phrase, in_order, number, plural, value_text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +58,7 @@ def best(points: pd.DataFrame, metric: str) -> Best:
 def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     """The cell of each of `rows` in words: the axes that vary in `points`."""
     axes = [name for name in points if name.startswith("axis.")]
-    varying = [name for name in axes if points[name].map(value_text).nunique() > 1]
+    varying = [name for name in axes if words_of(points[name]).nunique() > 1]
     return [
         ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
         for _, row in rows.iterrows()
@@ -67,7 +69,7 @@ def by_axes(points: pd.DataFrame) -> pd.DataFrame:
     """The rows in the order of their axes, then of their repeats; numbers before words."""
     axes = [name for name in points if name.startswith("axis.")]
     places = pd.DataFrame(
-        {name: _places(points[name].map(value_text)) for name in axes}, index=points.index
+        {name: _places(words_of(points[name])) for name in axes}, index=points.index
     )
     places["repeat"] = points["repeat"]
     return points.loc[places.sort_values(list(places), kind="stable").index]
@@ -147,9 +149,25 @@ def conduct_table(trial: TrialRecord) -> pd.DataFrame:
         ("warm-up requests", f"{len(warm):,}", "sent before the measurement, part of no metric"),
         ("measured window", _window(trial), "on the clock of the trial"),
         ("idle power", _watts(trial.idle_power_w), "all devices, engine up, nothing in flight"),
+        *_request_rows([request for request in trial.requests if not request.warm_up]),
         *_calibration_rows(trial),
     ]
     return pd.DataFrame(rows, columns=["fact", "value", "told"])
+
+
+def _request_rows(requests: Sequence[RequestRecord]) -> list[tuple[str, str, str]]:
+    """Failures by kind, and how many client processes and conversations sent the requests."""
+    failed = Counter(r.error_kind or "of no kind" for r in requests if r.error is not None)
+    kinds = ", ".join(f"{count:,} {kind.replace('_', ' ')}" for kind, count in failed.most_common())
+    workers = len({request.worker for request in requests})
+    told = [("failed requests", kinds or "none", "by the class of their error")]
+    if workers > 1:
+        told.append(("client processes", f"{workers:,}", "that sent the requests"))
+    sessions = {request.session for request in requests if request.session is not None}
+    if sessions:
+        turns = f"{len(sessions):,}, {plural(len(requests), 'turn')}"
+        told.append(("conversations", turns, "each turn follows the answer before it"))
+    return told
 
 
 def _window(trial: TrialRecord) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import pandas as pd
 
 from workbench.catalogue import METRICS
+from workbench.columns import words_of
 from workbench.figures_ratios import levels, usable, varied
 from workbench.figures_text import axis_phrase, value_text
 
-LOAD_AXES = ("axis.batch_size", "axis.rate", "axis.time_scale")
+LOAD_AXES = tuple(f"axis.{name}" for name in (
+    "batch_size", "concurrency", "rate", "time_scale", "token_budget"))  # fmt: skip
 COLUMNS = (
-    "load", "best", "value", "low", "high", "n", "next", "next_value", "next_low", "next_high",
-    "trial_id",
+    "load", "best", "value", "low", "high", "n", "repeats", "next", "next_value", "next_low",
+    "next_high", "trial_id",
 )  # fmt: skip
 
 
@@ -29,7 +31,7 @@ def best_by_load(points: pd.DataFrame, metric: str) -> pd.DataFrame:
     others = [name for name in varied(points) if name != axis]
     found = []
     for value in levels(rows, axis):
-        here = rows[rows[axis].map(value_text) == value]
+        here = rows[words_of(rows[axis]) == value]
         least = str(METRICS[metric].direction) == "min"
         ordered = here.sort_values(metric, ascending=least, kind="stable")
         first, second = ordered.iloc[0], ordered.iloc[1] if len(ordered) > 1 else None
@@ -47,6 +49,7 @@ def _named(row: pd.Series, metric: str, others: list[str]) -> dict[str, object]:
         "low": float(row[f"{metric}.low"]),
         "high": float(row[f"{metric}.high"]),
         "n": int(row[f"{metric}.n"]),
+        "repeats": int(row.get("repeats", 1)),
         "trial_id": str(row["trial_id"]),
     }
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 import numpy as np
 import pandas as pd
 
 from experiments.metric_specs import MetricSpec
 from workbench.catalogue import METRICS
+from workbench.columns import worded, words_of
 from workbench.figures_chart import metric_title
 from workbench.figures_text import (
     axis_mark,
     axis_phrase,
     axis_words,
     in_order,
+    kind_words,
     number,
     plural,
     repeats_words,
@@ -54,9 +57,9 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
     rows["chance"] = front.probability if len(points) <= CROWDED_FROM else np.nan
     rows["why"] = [reason or "" for reason in front.excluded]
     rows["hollow"] = (rows["why"] != "") | (rows["state"] != "ok")
-    rows["kind"] = comparison_groups(points)
+    rows["kind"] = [kind_words(name) for name in comparison_groups(points)]
     apart = rows["kind"].nunique() > 1
-    rows["group"] = points[by].map(value_text) if by is not None else rows["kind"] if apart else ""
+    rows["group"] = words_of(points[by]) if by is not None else rows["kind"] if apart else ""
     rows["hover"] = _hovers(rows, front.x, front.y)
     return rows
 
@@ -67,7 +70,7 @@ def _axes(frame: pd.DataFrame) -> list[str]:
 
 def varying(frame: pd.DataFrame) -> list[str]:
     """The axis columns of `frame` that hold more than one value."""
-    return [name for name in _axes(frame) if frame[name].map(value_text).nunique() > 1]
+    return [name for name in _axes(frame) if words_of(frame[name]).nunique() > 1]
 
 
 def _describe(row: pd.Series, axes: list[str]) -> str:
@@ -76,7 +79,7 @@ def _describe(row: pd.Series, axes: list[str]) -> str:
 
 def _quantity(axis: Axis, value: float) -> str:
     spec = spec_of(axis.metric)
-    if "/" in spec.unit:
+    if spec.unit.count("/") > 1:  # says of what it is: tok/s/device
         return f"{number(value)} {spec.unit}"
     return f"{spec.label} {number(value)} {spec.unit}".strip()
 
@@ -98,11 +101,12 @@ def _hovers(rows: pd.DataFrame, x: Axis, y: Axis) -> list[str]:
 def _hover_heads(rows: pd.DataFrame) -> list[str]:
     """The axes that vary, one a line."""
     names = varying(rows)
-    columns = [
-        [f"{safe(axis_words(name))} {safe(short(value_text(cell), 40))}" for cell in rows[name]]
-        for name in names
-    ]
+    columns = [worded(rows[name], partial(_axis_line, name)).tolist() for name in names]
     return ["<br>".join(cells) for cells in zip(*columns, strict=True)] or [""] * len(rows)
+
+
+def _axis_line(name: str, value: object) -> str:
+    return f"{safe(axis_words(name))} {safe(short(value_text(value), 40))}"
 
 
 def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
@@ -120,7 +124,11 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
     )
     return [
         value
-        + (f"<br>95 % interval {span}" if (span := span_words(low, high, int(repeats))) else "")
+        + (
+            f"<br>95 % interval {span}"
+            if (span := span_words(low, high, int(repeats), axis.metric))
+            else ""
+        )
         + (f", n={n:.0f}" if n == n else "")
         for value, low, high, n, repeats in cells
     ]
@@ -130,14 +138,18 @@ def _hover_ends(rows: pd.DataFrame) -> list[str]:
     """Why a trial is not valid or which repeats were left out; repeats; the trial."""
     told = [
         reason if isinstance(reason, str) else why
-        for why, reason in zip(rows["why"], rows["reason"], strict=True)
+        for why, reason in zip(rows["why"], rows["reason"].tolist(), strict=True)
     ]
-    states = [f"<b>{safe(state)}</b>: " if state != "ok" else "" for state in rows["state"]]
+    states = [
+        f"<b>{safe(state)}</b>: " if state != "ok" else "" for state in rows["state"].tolist()
+    ]
     chances = [
         f"on the front in {number(100 * chance)} % of draws<br>" if chance == chance else ""
-        for chance in rows["chance"]
+        for chance in rows["chance"].tolist()
     ]
-    cells = zip(states, told, chances, rows["repeats"], rows["trial_id"], strict=True)
+    cells = zip(
+        states, told, chances, rows["repeats"].tolist(), rows["trial_id"].tolist(), strict=True
+    )
     return [
         (f"{state}{safe(short(reason, 90))}<br>" if reason else "")
         + chance

@@ -7,10 +7,11 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from workbench.catalogue import METRICS
+from workbench.columns import words_of
 from workbench.figures_chart import chart
 from workbench.figures_marks import stamp
 from workbench.figures_ratios import levels, usable, varied
-from workbench.figures_text import axis_words, number, plural, safe, short, value_text, wrap
+from workbench.figures_text import axis_words, number, plural, safe, short, wrap
 from workbench.figures_theme import Look, ink
 
 CIVIDIS = "Cividis"  # reads the same to every kind of colour vision
@@ -57,7 +58,7 @@ def _setting(rows: pd.DataFrame, name: str) -> dict[str, object]:
     step = max(1, -(-len(found) // MAX_TICKS))
     return {
         "label": wrap(short(axis_words(name), 40), 20),
-        "values": rows[name].map(value_text).map(places).to_numpy(float),
+        "values": words_of(rows[name]).map(places).to_numpy(float),
         "tickvals": list(range(0, len(found), step)),
         "ticktext": [safe(short(value, 14)) for value in found[::step]],
         "range": [0, max(1, len(found) - 1)],

@@ -20,6 +20,7 @@ from workbench.figures_marks import (
     marks_table,
     subtitle,
 )
+from workbench.figures_range import reach, say_cut
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 from workbench.fronts import Front
@@ -64,7 +65,7 @@ def pareto(
         _add_group(figure, group, many=len(drawn) > CROWDED_FROM, dark=look.dark)
     _add_labels(figure, drawn, front, by, look)
     _add_selected(figure, drawn, look)
-    _set_axes(figure, drawn)
+    _set_axes(figure, drawn, dark=look.dark)
     _name_axes(figure, front, look, drawn)
     if by is not None:
         figure.update_layout(legend={"title": {"text": safe(axis_words(by)) + "  "}})
@@ -143,8 +144,8 @@ def _whiskers(rows: pd.DataFrame, side: str, colour: str) -> dict:
     below = np.nan_to_num(value - rows[side + ".low"].to_numpy(float)).clip(min=0)
     return {
         "type": "data",
-        "array": above.tolist(),
-        "arrayminus": below.tolist(),
+        "array": above,
+        "arrayminus": below,
         "symmetric": False,
         "color": with_alpha(colour, 0.35),
         "thickness": 1,
@@ -276,19 +277,24 @@ def _name_axes(figure: go.Figure, front: Front, look: Look, drawn: pd.DataFrame)
     name_axes(figure, across, axis_title(front.y, UP, log=log["y"]), dark=look.dark)
 
 
-def _set_axes(figure: go.Figure, drawn: pd.DataFrame) -> None:
+def _set_axes(figure: go.Figure, drawn: pd.DataFrame, *, dark: bool) -> None:
+    cut = False
     for update, side in ((figure.update_xaxes, "x"), (figure.update_yaxes, "y")):
         values = drawn[side].to_numpy(float)
         if is_log(values):
             low, high = math.log10(values.min()), math.log10(values.max())
             update(type="log", range=[low - 0.12, high + 0.16], dtick="D2" if high < 2 else None)
         elif values.size:
-            update(range=_padded(values, drawn.loc[drawn["on_front"], side + ".high"]))
+            ends = drawn.loc[drawn["on_front"], side + ".high"].dropna().to_numpy(float)
+            _, high, over = reach(np.append(values, min(0.0, values.min())), ends)
+            cut |= over
+            update(range=_padded(float(values.min()), high))
+    if cut:
+        say_cut(figure, dark=dark)
 
 
-def _padded(values: np.ndarray, whiskers: pd.Series) -> list[float]:
+def _padded(low: float, high: float) -> list[float]:
     """A range with room for labels; it starts at zero, so that lengths compare as numbers do."""
-    low, high = float(values.min()), float(np.nanmax([*values, *whiskers]))
     start = min(0.0, low)
     room = (high - start) or abs(high) or 1.0
     return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]

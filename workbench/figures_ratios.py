@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from workbench.figures_text import in_order, value_text
+from workbench.columns import words_of
+from workbench.figures_text import in_order
 
 Ends = tuple[float, float, float]
 """A number with the ends of its interval, NaN where there is none."""
@@ -17,7 +18,7 @@ COLUMNS = ("level", "by", "ratio", "low", "high", "pairs", "base")
 
 def levels(points: pd.DataFrame, column: str) -> list[str]:
     """The different values of a column in words, numbers in their order."""
-    return in_order(points[column].map(value_text).unique()) if column in points else []
+    return in_order(words_of(points[column]).unique()) if column in points else []
 
 
 def varied(points: pd.DataFrame) -> list[str]:
@@ -56,8 +57,8 @@ def matched_ratios(
     names = levels(points, axis)
     others = [name for name in varied(points) if name != axis]
     cells: dict[str, dict[str, dict[tuple[str, ...], Ends]]] = {}
-    texts = [rows[name].map(value_text) for name in (axis, *others)]
-    groups = rows[by].map(value_text) if by is not None else [""] * len(rows)
+    texts = [words_of(rows[name]) for name in (axis, *others)]
+    groups = words_of(rows[by]) if by is not None else [""] * len(rows)
     for group, ends, level, *key in zip(groups, _ends(rows, metric), *texts, strict=True):
         cells.setdefault(group, {}).setdefault(level, {})[tuple(key)] = ends
     found = [
@@ -107,7 +108,7 @@ def _reach(ends: Ends, end: int) -> float:
 def neighbour(points: pd.DataFrame, trial_id: str) -> pd.Series | None:
     """A valid point that differs from that trial's in one axis alone, drafts first; None: none."""
     axes = varied(points)
-    texts = pd.DataFrame({name: points[name].map(value_text) for name in axes}, index=points.index)
+    texts = pd.DataFrame({name: words_of(points[name]) for name in axes}, index=points.index)
     own = points.index[points["trial_id"] == trial_id]
     if not len(own) or not axes:
         return None
@@ -128,7 +129,7 @@ def best_rows(
     if rows.empty:
         return {}
     keys = pd.Series(
-        list(zip(*(rows[name].map(value_text) for name in columns), strict=True)),
+        list(zip(*(words_of(rows[name]) for name in columns), strict=True)),
         index=rows.index,
         dtype=object,
     )
@@ -140,5 +141,5 @@ def best_rows(
 def kept(points: pd.DataFrame, wanted: Mapping[str, str]) -> pd.DataFrame:
     """The points whose columns have the wanted value in words."""
     for name, value in wanted.items():
-        points = points[points[name].map(value_text) == value]
+        points = points[words_of(points[name]) == value]
     return points

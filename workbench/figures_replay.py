@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from experiments.proportions import share_between
+from workbench.columns import words_of
 from workbench.figures_chart import (
     Series,
     add_series,
@@ -20,8 +21,9 @@ from workbench.figures_chart import (
 )
 from workbench.figures_loads import load_axis
 from workbench.figures_marks import stamp
+from workbench.figures_range import hold_range
 from workbench.figures_ratios import counted, levels, usable
-from workbench.figures_text import in_order, interval, number, plural, safe, value_text
+from workbench.figures_text import in_order, interval, number, plural, safe
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, with_alpha
 
 MODE, KEEP = "engine.replay_mode", "engine.replay_keep_tokens"
@@ -41,8 +43,8 @@ def replay_settings(points: pd.DataFrame) -> pd.Series:
     """Mode and keep tokens of each point in words; full prefill keeps nothing to speak of."""
     if MODE not in points:
         return pd.Series([""] * len(points), index=points.index, dtype=object)
-    modes = points[MODE].map(value_text)
-    keeps = points[KEEP].map(value_text) if KEEP in points else pd.Series("", index=points.index)
+    modes = words_of(points[MODE])
+    keeps = words_of(points[KEEP]) if KEEP in points else pd.Series("", index=points.index)
     words = modes + ", keep " + keeps
     return words.where(modes != "off", "off").astype(object)
 
@@ -68,7 +70,7 @@ def waits(points: pd.DataFrame, requests: Requests) -> pd.DataFrame:
     load = load_axis(points)
     if load is not None and len(rows):
         least = levels(rows, load)[0]
-        rows = rows[rows[load].map(value_text) == least]
+        rows = rows[words_of(rows[load]) == least]
     rows = rows[["trial_id"]].assign(setting=replay_settings(rows))
     chosen = _evenly(rows)
     found = [
@@ -113,6 +115,7 @@ def prefill_figure(
     name_axes(figure, x, y, dark=look.dark)
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
+    hold_range(figure, dark=look.dark, zero=True)
     figure.update_layout(uirevision="prefill", showlegend=len(settings) > 1)
     return figure, found
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
 from experiments.metric_rows import MAX_DRAFT_POSITIONS
 from experiments.proportions import share_between
 from workbench.catalogue import METRICS
+from workbench.columns import words_of
 from workbench.figures_chart import (
     Series,
     add_dots,
@@ -25,6 +25,7 @@ from workbench.figures_chart import (
 )
 from workbench.figures_loads import load_axis
 from workbench.figures_marks import stamp
+from workbench.figures_range import hold_range
 from workbench.figures_ratios import counted, levels, matched_ratios, usable
 from workbench.figures_text import (
     axis_phrase,
@@ -34,7 +35,6 @@ from workbench.figures_text import (
     number,
     plural,
     safe,
-    value_text,
 )
 from workbench.figures_theme import MAX_GROUPS, Look
 
@@ -83,7 +83,7 @@ def by_position(
 
 
 def _positions(rows: pd.DataFrame, by: str, value: str, stem: str) -> list[dict[str, object]]:
-    part = rows[rows[by].map(value_text) == value]
+    part = rows[words_of(rows[by]) == value]
     found = []
     for place in range(1, MAX_DRAFT_POSITIONS + 1):
         name = f"{stem}{place}"
@@ -165,13 +165,14 @@ def by_text_kind(points: pd.DataFrame, *, look: Look) -> tuple[go.Figure, pd.Dat
     name_axes(figure, plain_title("draft length"), title, dark=look.dark)
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
+    hold_range(figure, dark=look.dark, zero=True)
     figure.update_layout(uirevision="kind", showlegend=found["kind"].nunique() > 1)
     return figure, found
 
 
 def _of(rows: pd.DataFrame, wanted: dict[str, str]) -> pd.DataFrame:
     for name, value in wanted.items():
-        rows = rows[rows[name].map(value_text) == value]
+        rows = rows[words_of(rows[name]) == value]
     return rows
 
 
@@ -217,6 +218,7 @@ def speed_up(points: pd.DataFrame, metric: str, *, look: Look) -> tuple[go.Figur
     figure.update_xaxes(type="category", categoryorder="array",
                         categoryarray=levels(points, DRAFT_AXIS))  # fmt: skip
     figure.update_yaxes(rangemode="tozero")
+    hold_range(figure, dark=look.dark, zero=True)
     if load:
         figure.update_layout(legend={"title": {"text": safe(axis_words(load)) + "  "}})
     figure.update_layout(uirevision="speed", showlegend=load is not None)
@@ -253,11 +255,10 @@ def _where_it_pays(found: pd.DataFrame, load: str | None, metric: str) -> str:
     gain = 1 / found["ratio"] if least else found["ratio"]
     best = found.assign(gain=gain).sort_values("gain").groupby("by", sort=False).tail(1)
     sure = best["high"] < 1 if least else best["low"] > 1
-    known = best["low"].notna()
-    pays = best[np.where(known, sure, best["gain"] > 1)]
+    pays = best[best["low"].notna() & sure]
     top = best.loc[best["gain"].idxmax()]
     if pays.empty:
-        return "Drafting pays nowhere here"
+        return _not_shown(top)
     told = f"×{number(top['ratio'])} with draft length {top['level']}"
     if load is None:
         return f"Drafting pays: {told}"
@@ -265,3 +266,12 @@ def _where_it_pays(found: pd.DataFrame, load: str | None, metric: str) -> str:
         return f"Drafting pays at every load, most at {axis_phrase(load, top['by'])}: {told}"
     names = ", ".join(axis_phrase(load, name) for name in in_order(pays["by"]))
     return f"Drafting pays at {names}; most: {told}"
+
+
+def _not_shown(top: pd.Series) -> str:
+    """That no interval lies on the good side of break-even; the most that was measured."""
+    if top["gain"] <= 1:
+        return "Drafting pays nowhere here"
+    span = interval(top["low"], top["high"])
+    told = f"×{number(top['ratio'])} at most, {span or 'without an interval'}"
+    return f"It is not shown that drafting pays: {told}"

@@ -9,6 +9,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from workbench.catalogue import METRICS
+from workbench.columns import words_of
 from workbench.figures_chart import (
     Series,
     add_series,
@@ -22,6 +23,7 @@ from workbench.figures_chart import (
     texts_safe,
 )
 from workbench.figures_marks import metric_words, stamp
+from workbench.figures_range import hold_range
 from workbench.figures_ratios import best_rows, levels, varied
 from workbench.figures_text import (
     MISSING,
@@ -97,7 +99,7 @@ def _number(row: pd.Series, metric: str, others: list[str]) -> dict[str, object]
 def _why_not(points: pd.DataFrame, columns: list[str], key: tuple[str, ...], metric: str) -> str:
     here = points
     for name, value in zip(columns, key, strict=True):
-        here = here[here[name].map(value_text) == value]
+        here = here[words_of(here[name]) == value]
     if here.empty:
         return "the plan has no such point, or it is not measured yet"
     told = [why for why in here["reason"] if isinstance(why, str)]
@@ -232,6 +234,7 @@ def interaction_lines(points: pd.DataFrame, found: Cells, *, look: Look) -> go.F
     name_axes(figure, title, metric_title(found.metric), dark=look.dark)
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
+    hold_range(figure, dark=look.dark, zero=True)
     if found.up:
         figure.update_layout(legend={"title": {"text": safe(axis_words(found.up)) + "  "}})
     figure.update_layout(uirevision="lines")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 import math
+import re
 import textwrap
 from collections.abc import Iterable
 
 MISSING = "—"
+OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
+_KEY = re.compile(r"(^|, )(?:\w+\.)?(\w+)=")
 AXIS_NAMES = {
     "batch_size": ("c", "requests in flight", "{} in flight"),
     "draft_length": ("d", "draft length", "draft length {}"),
@@ -32,9 +35,11 @@ def number(value: float | None) -> str:
 
 
 def interval(low: float | None, high: float | None) -> str:
-    """`low to high`, or an empty string where the measurement gave no interval."""
+    """`low to high`, `at least low` where nothing bounds it above; empty without an interval."""
     shown = (number(low), number(high))
-    return "" if MISSING in shown else f"{shown[0]} to {shown[1]}"
+    if shown[0] == MISSING:
+        return ""
+    return f"at least {shown[0]}" if shown[1] == MISSING else f"{shown[0]} to {shown[1]}"
 
 
 def value_text(value: object) -> str:
@@ -97,6 +102,15 @@ def axis_phrase(name: str, value: str) -> str:
     )
 
 
+def kind_words(name: str) -> str:
+    """A group of points in words: `workload.name=chat, prompt_tokens=64` by value and setting."""
+    return _KEY.sub(lambda key: key[1] + _key_words(key[2]), name)
+
+
+def _key_words(key: str) -> str:
+    return "" if key == "name" else f"{axis_words(key)} "
+
+
 def axis_mark(name: str) -> str:
     """The mark that stands for an axis beside a point: `axis.draft_length` -> `d`."""
     bare = name.split(".", 1)[-1]
@@ -108,11 +122,22 @@ def repeats_words(count: int) -> str:
     return f"mean of {count} repeats" if count > 1 else ""
 
 
-def span_words(low: float | None, high: float | None, repeats: int) -> str:
+def span_words(
+    low: float | None, high: float | None, repeats: int, metric: str | None = None
+) -> str:
     """`95 to 105 within run`, or `... over 3 repeats`; empty where there is no interval."""
     span = interval(low, high)
-    basis = "within run" if repeats <= 1 else f"over {repeats} repeats"
-    return f"{span} {basis}" if span else ""
+    return f"{span} {basis_phrase(repeats, metric)}" if span else ""
+
+
+def basis_phrase(repeats: int, metric: str | None = None) -> str:
+    """What an interval covers: `within run`, `over 3 repeats`; of an eval's shares the questions.
+
+    Repeats ask the same questions, so how they differ says nothing of others.
+    """
+    if metric in OF_QUESTIONS:
+        return "over questions"
+    return "within run" if repeats <= 1 else f"over {repeats} repeats"
 
 
 def percent(share: float | None) -> str:

@@ -61,6 +61,7 @@ def base_figure(
     beside the figure.
     """
     colours = ink(dark=dark)
+    subtitle = subtitle.replace(" %", "\u00a0%")  # no line breaks before it
     head, top = _head(title, subtitle, colours, columns)
     figure = go.Figure()
     figure.update_layout(
@@ -122,4 +123,6 @@ def _axis_look(colours: Ink) -> dict:
         "tickfont": font,
         "title": {"font": font, "standoff": 10},
         "automargin": True,
+        "separatethousands": True,
+        "exponentformat": "none",
     }

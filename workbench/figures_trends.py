@@ -13,6 +13,7 @@ from workbench.catalogue import METRICS
 from workbench.figures_chart import Series, add_series, chart, metric_title, name_axes, plain_title
 from workbench.figures_facts import cell_words
 from workbench.figures_marks import metric_words
+from workbench.figures_range import hold_range
 from workbench.figures_text import number, plural, safe, short, span_words
 from workbench.figures_theme import OKABE_ITO, Look, ink
 
@@ -126,6 +127,7 @@ def trend_figure(rows: pd.DataFrame, metric: str, *, look: Look) -> go.Figure:
               dark=look.dark)  # fmt: skip
     figure.update_xaxes(tickvals=places, ticktext=names, range=[-0.5, max(0.5, len(rows) - 0.5)])
     figure.update_yaxes(rangemode="tozero")
+    hold_range(figure, dark=look.dark, zero=True)
     figure.update_layout(uirevision="trend", showlegend=False)
     return figure
 
@@ -151,7 +153,7 @@ def _add_marks(figure: go.Figure, rows: pd.DataFrame, metric: str, *, dark: bool
 
 def _hover(row: object, metric: str) -> str:
     value, low, high, repeats = (getattr(row, n) for n in ("value", "low", "high", "repeats"))
-    span = span_words(low, high, repeats)
+    span = span_words(low, high, repeats, metric)
     told = [
         f"<b>{number(value)}</b> {safe(METRICS[metric].unit)}, n={row.n:,}",
         f"95 % interval {span}" if span else "",

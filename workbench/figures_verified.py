@@ -5,11 +5,12 @@ from __future__ import annotations
 import pandas as pd
 import plotly.graph_objects as go
 
+from workbench.columns import words_of
 from workbench.figures_chart import chart, name_axes, plain_title
 from workbench.figures_marks import stamp
 from workbench.figures_ratios import counted, levels
 from workbench.figures_speculation import DRAFT, drafted
-from workbench.figures_text import number, safe, value_text
+from workbench.figures_text import number, safe
 from workbench.figures_theme import OKABE_ITO, Look
 
 TALLY = ("draft_length", "steps", "proposed", "verified", "accepted", "wasted", "emitted")
@@ -20,7 +21,7 @@ def tally(points: pd.DataFrame) -> pd.DataFrame:
     rows = drafted(points)
     found = []
     for length in levels(rows, DRAFT):
-        part = rows[rows[DRAFT].map(value_text) == length]
+        part = rows[words_of(rows[DRAFT]) == length]
         emitted, steps = counted(part, "acceptance_length")
         accepted, proposed = counted(part, "acceptance_rate")
         found.append((length, steps, proposed, proposed + steps, accepted,

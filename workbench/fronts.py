@@ -190,33 +190,27 @@ def _repeats(points: pd.DataFrame) -> NDArray[np.int64]:
 
 def exclusions(points: pd.DataFrame, metrics: Sequence[str]) -> list[str | None]:
     """For each point why it may not compete on `metrics`; None where it may."""
-    columns = {
-        name: (points[name], points.get(f"{name}.n"), points.get(f"{name}.reason"))
-        for name in metrics
-    }
-    found: list[str | None] = []
-    for row in range(len(points)):
-        reason = None if points["valid"].iat[row] else _invalid(points, row)
-        for name, (value, n, why) in columns.items():
-            if reason is None and not _is_number(value.iat[row]):
-                told = why.iat[row] if why is not None else None
-                reason = f"{name} is missing: {told if isinstance(told, str) else 'not measured'}"
-            elif reason is None and n is not None and not n.iat[row] > 0:
-                reason = f"{name} rests on no sample (n=0)"
-        found.append(reason)
-    return found
+    found = np.full(len(points), None, dtype=object)
+    for name in reversed(metrics):  # what is told first overwrites what comes after it
+        n, why = points.get(f"{name}.n"), points.get(f"{name}.reason")
+        if n is not None:
+            found[~(n.to_numpy(dtype=float, na_value=np.nan) > 0)] = (
+                f"{name} rests on no sample (n=0)"
+            )
+        value = points[name].to_numpy(dtype=float, na_value=np.nan)
+        reasons = why.tolist() if why is not None else [None] * len(points)
+        for row in np.flatnonzero(~np.isfinite(value)):
+            told = reasons[row]
+            found[row] = f"{name} is missing: {told if isinstance(told, str) else 'not measured'}"
+    invalid = ~points["valid"].to_numpy(dtype=bool)
+    if invalid.any():
+        cells = zip(points.loc[invalid, "state"], points.loc[invalid, "reason"], strict=True)
+        found[invalid] = [_invalid(state, reason) for state, reason in cells]
+    return found.tolist()
 
 
-def _invalid(points: pd.DataFrame, row: int) -> str:
-    reason = points["reason"].iat[row]
-    return f"{points['state'].iat[row]}: {reason if isinstance(reason, str) else 'no reason kept'}"
-
-
-def _is_number(value: object) -> bool:
-    try:
-        return bool(np.isfinite(float(str(value))))
-    except ValueError:
-        return False
+def _invalid(state: object, reason: object) -> str:
+    return f"{state}: {reason if isinstance(reason, str) else 'no reason kept'}"
 
 
 def _refuse_facts(points: pd.DataFrame, names: Sequence[str]) -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from workbench.columns import worded
 from workbench.figures_text import MISSING
 from workbench.pareto import Mask
 
@@ -37,54 +39,59 @@ def group_names(points: pd.DataFrame, eligible: Mask, asked: list[str]) -> list[
     A name holds no more columns than tell the groups apart: two files of one workload's name
     are told by their content, two workloads by their names alone.
     """
-    columns = {name: points[name].map(_text) for name in asked}
+    import pandas as pd
+
+    columns = {name: worded(points[name], _text) for name in asked}
     columns |= {name: texts for name, texts in _apart(points).items() if name not in asked}
-    told = [""] * len(points)
+    told = np.zeros(len(points), dtype=np.int64)  # [points] the number of each row's group
     kept: list[str] = []
     for name, texts in columns.items():
-        finer = [f"{before}|{text}" for before, text in zip(told, texts, strict=True)]
-        if name in asked or len(_among(finer, eligible)) > len(_among(told, eligible)):
+        codes, values = pd.factorize(texts)
+        if name not in asked and len(values) < 2:
+            continue
+        finer, _ = pd.factorize(told * len(values) + codes)
+        if name in asked or _count(finer[eligible]) > _count(told[eligible]):
             told, kept = finer, [*kept, name]
-    return [
+    _, firsts, places = np.unique(told, return_index=True, return_inverse=True)
+    names = [
         ", ".join(f"{name.partition('.')[2] or name}={columns[name].iat[row]}" for name in kept)
         or "all"
-        for row in range(len(points))
+        for row in firsts
     ]
+    return [names[place] for place in places]
 
 
-def _among(names: list[str], eligible: Mask) -> set[str]:
-    return {name for name, fit in zip(names, eligible, strict=True) if fit}
+def _count(codes: NDArray[np.int64]) -> int:
+    return len(np.unique(codes))
 
 
 def _apart(points: pd.DataFrame) -> dict[str, pd.Series]:
     """What must agree on one front, as texts by column; the best known name comes first."""
     names = [str(name) for name in points.columns]
     workload = [name for name in names if _forbids(name)]
-    workload.sort(key=lambda name: name != "workload.name")
+    workload.sort(key=lambda name: (name != "workload.name", name.endswith("_hash")))
     columns = [name for name in (*NUMERICS, *workload) if name in names]
-    return {MODEL: _models(points), **{name: points[name].map(_text) for name in columns}}
+    return {MODEL: _models(points), **{name: worded(points[name], _text) for name in columns}}
 
 
 def _models(points: pd.DataFrame) -> pd.Series:
     """Name of each row's model; two contents of one name are told by their fingerprints."""
     import pandas as pd
 
-    paths = points.get("engine.model", pd.Series("", index=points.index)).map(_text)
-    contents = points.get("checkpoint", pd.Series(None, index=points.index)).map(_text)
+    paths = worded(points.get("engine.model", pd.Series("", index=points.index)), _text)
+    contents = worded(points.get("checkpoint", pd.Series(None, index=points.index)), _text)
+    pairs = list(zip(paths, contents, strict=True))
     named: dict[str, str] = {}  # content -> the first name it went by
-    for path, content in zip(paths, contents, strict=True):
+    for path, content in dict.fromkeys(pairs):
         named.setdefault(content, Path(path).name)
     taken = Counter(named.values())
-    return pd.Series(
-        [
-            path
-            if content == MISSING
-            else named[content] + (f" ({content[:8]})" if taken[named[content]] > 1 else "")
-            for path, content in zip(paths, contents, strict=True)
-        ],
-        index=points.index,
-        dtype=object,
-    )
+    told = {
+        (path, content): path
+        if content == MISSING
+        else named[content] + (f" ({content[:8]})" if taken[named[content]] > 1 else "")
+        for path, content in dict.fromkeys(pairs)
+    }
+    return pd.Series([told[pair] for pair in pairs], index=points.index, dtype=object)
 
 
 def _text(value: object) -> str:

@@ -16,6 +16,7 @@ import numpy as np
 from experiments.pooling import POOLED_METRICS, PooledQuantile
 from experiments.records import MetricValue
 from experiments.resampling import over_repeats
+from workbench.figures_text import OF_QUESTIONS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +31,6 @@ TRIAL_IDS = "trial_ids"
 BASIS = "interval_basis"
 WITHIN_RUN = "within-run"
 IDENTITY = ("axis.", "engine.", "workload.")
-OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
 UNREAD = "the requests of its repeats were not read, and quantiles are never averaged"
 Quantiles = Callable[[tuple[str, ...]], Mapping[str, PooledQuantile] | None]
 """The quantiles over the repeats stored as the given trials; None where they are not read."""

@@ -73,7 +73,7 @@ class Run:
         check_version(self._facts, folder / "run.json")
         self._planned = planned_count(self._facts, folder / "run.json")
         self._documents: dict[str, dict[str, object]] = {}
-        self._judged: list[dict[str, object]] | None = None
+        self._judged: dict[str, dict[str, object]] | None = None
         self._quantiles: dict[tuple[str, ...], Mapping[str, PooledQuantile] | None] = {}
         self._numbers: pd.DataFrame | None = None
         self.refresh()
@@ -167,13 +167,7 @@ class Run:
 
     def judged(self) -> list[dict[str, object]]:
         """The documents with what the trials of the run say of each other (`workbench.judged`)."""
-        from workbench.judged import judged, kept_outputs
-
-        if self._judged is None:
-            self._judged = judged(
-                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
-            )
-        return list(self._judged)
+        return list(self._judged_by_id().values())
 
     def points(
         self, *, most_read: int | None = MOST_READ, prices: Prices | None = None
@@ -244,12 +238,22 @@ class Run:
         from workbench.judged import judged_record
 
         record = read_record(self._trial_folder(trial_id))
-        found = [d for d in self.judged() if d["trial_id"] == trial_id]
-        return judged_record(record, found[0]) if found else record
+        found = self._judged_by_id().get(trial_id)
+        return record if found is None else judged_record(record, found)
 
     def files(self, trial_id: str) -> dict[str, Path]:
         """The files of one trial by name."""
         return {path.name: path for path in sorted(self._trial_folder(trial_id).iterdir())}
+
+    def _judged_by_id(self) -> dict[str, dict[str, object]]:
+        from workbench.judged import judged, kept_outputs
+
+        if self._judged is None:
+            found = judged(
+                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
+            )
+            self._judged = {str(one["trial_id"]): one for one in found}
+        return self._judged
 
     def _stored_names(self) -> set[str]:
         trials = self.folder / "trials"

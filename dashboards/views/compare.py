@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -104,8 +105,7 @@ def _defaults(runs: dict[str, wb.RunSummary]) -> dict[str, tuple[str, list[str]]
 def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
     parts.html(markup.headline("Is B really better than A?", _names(a, b)))
     labels = dict.fromkeys(label for s in (a, b) for label in runs[s.run_id].labels)
-    if labels:
-        parts.html(markup.banner(list(labels)))
+    parts.banner(labels)
     if a == b:
         parts.nothing("A and B are the same points. Choose another run or setting; or:", EXAMPLE)
         return
@@ -214,7 +214,13 @@ def _fronts(found: wb.Comparison, look: Look) -> None:
         plain = dataclasses.replace(look, subtitle="")  # the figure brings the labels itself
         parts.figure(pareto(points, front, by=ARM, look=plain), points, "arms")
     with right:
-        parts.figure(*beats_figure(front, look=look), "beats")
+        parts.figure(*beats_figure(front, look=look, judged=_judged(found, x, y)), "beats")
+
+
+def _judged(found: wb.Comparison, *metrics: str) -> bool:
+    """True where a verdict was given on each of the metrics."""
+    rows = found.overall[found.overall["metric"].isin(metrics)]
+    return bool(len(rows)) and "not judged" not in set(rows["verdict"].map(str))
 
 
 def _points(found: wb.Comparison) -> None:
@@ -223,6 +229,7 @@ def _points(found: wb.Comparison) -> None:
         words=controls.heading,
     )  # fmt: skip
     rows = found.points[found.points["metric"] == metric]
+    rows = rows.iloc[_in_order(rows["point"])]
     cells = [
         (
             markup.text(row["point"], "free"),
@@ -237,6 +244,13 @@ def _points(found: wb.Comparison) -> None:
     parts.html(
         markup.table(("Point", "A", "B", "B against A (95 %)", "Verdict", "In words"), cells)
     )
+
+
+def _in_order(names: pd.Series) -> list[int]:
+    """Places of the names by their words, numbers in them as numbers: `4 in flight`, `16 ...`."""
+    split = [re.split(r"(\d+(?:\.\d+)?)", name) for name in names]
+    keys = [[float(part) if k % 2 else part for k, part in enumerate(one)] for one in split]
+    return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def _number(value: float, run_id: str, trial_id: str) -> markup.Cell:

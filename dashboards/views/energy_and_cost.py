@@ -11,11 +11,11 @@ from workbench.figures import (
     COSTS,
     ENERGY,
     Look,
-    interval,
     metric_rows,
     number,
     pareto,
     power_over_time,
+    span_words,
     why_none,
 )
 
@@ -79,6 +79,10 @@ def _table(title: str, points: pd.DataFrame, names: tuple[str, ...], run_id: str
     if not shown:
         parts.html(markup.note("This run is older than these numbers, and has none of them."))
         return
+    reasons = [why_none(points, name) for name in shown]
+    if None not in reasons:
+        parts.html(markup.note(f"None: {'; '.join(dict.fromkeys(filter(None, reasons)))}."))
+        return
     rows = [
         (
             markup.Cell(
@@ -98,7 +102,7 @@ def _table(title: str, points: pd.DataFrame, names: tuple[str, ...], run_id: str
 
 
 def _cell(row: pd.Series, name: str) -> markup.Cell:
-    span = interval(row[f"{name}.low"], row[f"{name}.high"])
+    span = span_words(row[f"{name}.low"], row[f"{name}.high"], row["repeats"])
     reason = row[f"{name}.reason"]
     told = f"95 % interval {span}" if span else reason if isinstance(reason, str) else ""
     small = f"<small>{markup.plain(span)}</small>" if span else ""

@@ -50,6 +50,8 @@ def _manifests(chosen: list[str], runs: dict[str, wb.RunSummary]) -> None:
     found = facts_beside({name: reading.reader(name).run.environment for name in chosen})
     differing = found[found["differs"]]
     parts.html(markup.headline(_finding(len(chosen), len(found), len(differing)), _names(chosen)))
+    if len(chosen) == 1:
+        parts.html(markup.note("Choose a second run at the side to see what differs between them."))
     if len(chosen) == 2:
         link = address.link("compare", a=chosen[0], b=chosen[1])
         parts.html(markup.anchor("Compare their numbers", link))
@@ -57,7 +59,7 @@ def _manifests(chosen: list[str], runs: dict[str, wb.RunSummary]) -> None:
         parts.html(markup.section("What differs"))
         parts.html(_table(differing, chosen, runs, grouped=True))
     for group, rows in found.groupby("group", sort=False):
-        with st.expander(f"{str(group).capitalize()} ({len(rows)})", expanded=len(chosen) == 1):
+        with st.expander(f"{str(group).capitalize()} ({len(rows)})"):
             parts.html(_table(rows, chosen, runs))
 
 

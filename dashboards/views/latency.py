@@ -90,17 +90,21 @@ def _ladder(trial: wb.TrialRecord) -> None:
         for _, row in found.iterrows()
         if f"{row['family']}_mean" not in doubled
     ]
-    parts.html(markup.section(f"Percentiles with 95 % intervals ({found.attrs['unit']})"))
+    parts.html(
+        markup.section(f"Percentiles with 95 % intervals within run ({found.attrs['unit']})")
+    )
     parts.html(markup.table(("", *STEPS), rows))
 
 
 def _step(value: object) -> markup.Cell:
-    """A quantile with its interval below; grey with the interval alone where n is too small."""
+    """A quantile with its interval below; grey with its lower bound alone where n is too small."""
     shown, low, high, n, reason = (
         getattr(value, name, None) for name in ("value", "low", "high", "n", "reason")
     )
     span = interval(low, high)
     told = reason or (f"95 % interval {span}, within run, n={n:,}" if span else f"n={n or 0:,}")
+    if shown is None and span:
+        return markup.Cell(html=markup.plain(span), kind="num soft", title=str(told))
     small = f"<small>{markup.plain(span)}</small>" if span else ""
     return markup.Cell(html=f"{number(shown)}{small}", kind="num", title=str(told))
 

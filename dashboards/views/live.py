@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, markup, parts, reading, trial_view
+from dashboards import address, controls, markup, parts, reading, trial_view
 from workbench.figures import (
     Look,
     axis_phrase,
@@ -57,7 +59,7 @@ def _body(run_id: str) -> None:
         _current(progress)
         _devices(progress)
     with right:
-        _events(progress, run_id)
+        _events(progress, reader)
     trial_view.failures(reader.trials(), summary)
 
 
@@ -132,26 +134,37 @@ def _reading(value: float | str | None) -> markup.Cell:
     return markup.figure_cell(value, "this device does not tell")
 
 
-def _events(progress: Progress | None, run_id: str) -> None:
+def _events(progress: Progress | None, reader: reading.Reader) -> None:
     parts.html(markup.section("Last events"))
     events = progress.sweep.events[-MAX_EVENTS:] if progress else ()
     if not events:
         parts.html(markup.note("None was recorded."))
         return
+    names = _names(reader, {event.trial_id for event in events})
     rows = [
         (
             markup.text(event.time_utc[11:19], "soft fixed"),
-            markup.Cell(html=_event(event.words, event.trial_id, run_id), kind="free"),
+            markup.Cell(
+                html=_event(event.words, event.trial_id, names, reader.run.run_id), kind="free"
+            ),
         )
         for event in reversed(events)
     ]
     parts.html(markup.table(("UTC", "What"), rows))
 
 
-def _event(words: str, trial_id: str | None, run_id: str) -> str:
-    if trial_id is None:
+def _names(reader: reading.Reader, wanted: set[str | None]) -> dict[str, str]:
+    """The stored ones of the trials, each by its cell."""
+    trials = reader.trials()
+    return controls.trial_names(trials, trials[trials["trial_id"].isin(wanted)])
+
+
+def _event(words: str, trial_id: str | None, names: Mapping[str, str], run_id: str) -> str:
+    """What happened, and to which trial; a stored one is linked."""
+    if trial_id is None or trial_id not in names:
         return markup.plain(words)
-    return markup.anchor(words, address.link("run", run=run_id, trial=trial_id))
+    link = address.link("run", run=run_id, trial=trial_id)
+    return f"{markup.plain(words)}: {markup.anchor(names[trial_id], link)}"
 
 
 if __name__ == "__main__":

@@ -7,14 +7,17 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, fronts, markup, parts, reading
-from workbench.figures import best, cell_words, changes_finding, in_order, plural
-
-TILES = (
-    ("Best throughput per device", "output_tok_s_device"),
-    ("Best interactivity", "tok_s_user"),
-    ("Shortest median TTFT", "ttft_s_p50"),
-    ("Least energy per token", "energy_j_token"),
+from workbench.figures import (
+    BEST,
+    best,
+    cell_words,
+    changes_finding,
+    headline,
+    in_order,
+    kind_words,
+    plural,
 )
+
 HEADS = ("State", "Run", "Question", "Started (UTC)", "Trials", "Engine", "Accelerator")
 MAX_RUNS = 200
 MAX_KINDS = 3  # of points that may not be compared with each other
@@ -45,13 +48,14 @@ def _one(run_id: str, told: str) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     points = reader.points()
-    front = fronts.front(points, wb.DEFAULT_X.metric, wb.DEFAULT_Y.metric, None)
+    leads = headline(points)
+    front = fronts.front(points, leads.x, leads.y, None)
     parts.html(markup.headline(fronts.sentence(points, front, summary), _eyebrow(summary, told)))
     parts.banners(summary)
     parts.html(_tiles(points, summary))
     left, right = st.columns([1.7, 1], gap="medium")
     with left:
-        if front is not None and not points.empty:
+        if front is not None and front.members:
             fronts.show_small(points, front, summary)
     with right:
         _card(summary)
@@ -89,8 +93,7 @@ def _against(store: str, before: str, key: tuple[str, int, int]) -> str:
 
 def _eyebrow(summary: wb.RunSummary, told: str) -> list[str]:
     link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
-    where = [summary.model, summary.engine, summary.accelerator]
-    return [told, link, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
+    return [told, link, markup.pill(summary.state), *parts.where(summary)]
 
 
 def _tiles(points: pd.DataFrame, summary: wb.RunSummary) -> str:
@@ -102,11 +105,11 @@ def _tiles(points: pd.DataFrame, summary: wb.RunSummary) -> str:
     rows = [_tile_row(points[kinds == name], summary) for name in names[:MAX_KINDS]]
     more = len(names) - MAX_KINDS
     told = markup.note(f"{plural(more, 'more kind')} of points: see the front.") if more > 0 else ""
-    return markup.kinds(names[:MAX_KINDS], rows) + told
+    return markup.kinds([*map(kind_words, names[:MAX_KINDS])], rows) + told
 
 
 def _tile_row(points: pd.DataFrame, summary: wb.RunSummary) -> str:
-    found = [(label, best(points, metric)) for label, metric in TILES]
+    found = [(BEST[metric], best(points, metric)) for metric in headline(points).tiles]
     return markup.tiles(
         markup.tile(
             label,
@@ -170,7 +173,7 @@ def _runs_table(runs: list[wb.RunSummary]) -> str:
                 wb.counts_words(run.counts) or "none yet",
                 title=f"{plural(run.planned, 'trial')} planned",
             ),
-            markup.text(run.engine, "soft"),
+            markup.text(parts.engine_words(run), "soft"),
             markup.text(run.accelerator, "soft"),
         )
         for run in runs

@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, finding, number, pareto, plural, target_marks
+from workbench.figures import Look, finding, headline, number, pareto, plural, target_marks
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
@@ -39,8 +39,9 @@ def main() -> None:
 
 
 def _controls(points: pd.DataFrame) -> View | None:
-    x = controls.metric(points, "Across", "x", wb.DEFAULT_X.metric)
-    y = controls.metric(points, "Up", "y", wb.DEFAULT_Y.metric)
+    leads = headline(points)
+    x = controls.metric(points, "Across", "x", leads.x)
+    y = controls.metric(points, "Up", "y", leads.y)
     if x is None or y is None:
         return None
     groups = fronts.groupings(points)
@@ -110,7 +111,8 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     rows = fronts.ranked(points, found, target)
     if target is not None:
         parts.html("".join(map(markup.note, fronts.attained(found, target))))
-    parts.html(_ranking_note(len(rows), len(points), target))
+    among = " Chances are among the points of one colour." if view.by else ""
+    parts.html(_ranking_note(len(rows), len(points), target, among))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:
         _table(shown, points, view)
@@ -143,11 +145,12 @@ def _target() -> float | None:
         return None
 
 
-def _ranking_note(count: int, total: int, target: float | None) -> str:
+def _ranking_note(count: int, total: int, target: float | None, among: str) -> str:
     reach = "" if target is None else " that meet the target"
     cut = f", the first {MAX_ROWS} shown" if count > MAX_ROWS else ""
     return markup.note(
         f"{plural(count, 'valid point')} of {total:,}{reach}{cut}. Select a row to see its trial."
+        + among
     )
 
 

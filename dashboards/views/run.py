@@ -8,9 +8,9 @@ import yaml
 
 import workbench as wb
 from dashboards import address, environment_view, markup, parts, reading, trial_view
-from workbench.figures import by_axes, cell_words, interval, number
+from workbench.figures import by_axes, cell_words, headline, number, span_words
+from workbench.search_result import search_lines, search_verdict
 
-SHOWN = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
 MAX_TRIALS = 200
 
 
@@ -36,6 +36,7 @@ def _body(run_id: str) -> None:
     if trial_id is not None:
         st.warning("The trial of this address is not stored in this run.")
     parts.html(markup.progress(dict(summary.counts), summary.planned))
+    _search(reader.run)
     trials, plan, environment = st.tabs(["Trials", "Locked plan", "Environment"])
     with trials:
         _trials(reader.trials(), summary)
@@ -45,14 +46,25 @@ def _body(run_id: str) -> None:
         environment_view.whole(reader.run.environment)
 
 
+def _search(run: wb.Run) -> None:
+    """What a search looked for and found; nothing where the plan has none."""
+    lines = search_lines(run)
+    if lines:
+        with st.container(border=True, key="search"):
+            parts.html(markup.section("What the search found") + "".join(map(markup.note, lines)))
+            verdict = search_verdict(run)
+            if verdict is not None and (found := verdict.best or verdict.nearest) is not None:
+                target = address.link("run", run=run.run_id, trial=found.trial_id)
+                parts.html(f'<p class="wb-note">{markup.anchor("Open its trial", target)}</p>')
+
+
 def _heading(summary: wb.RunSummary, trial_id: str | None) -> str:
     name = markup.plain(summary.run_id)
     if trial_id is not None:
         name = markup.anchor(f"← {summary.run_id}", address.link("run", run=summary.run_id))
     front = markup.anchor("Pareto", address.link("pareto", run=summary.run_id, trial=trial_id))
-    where = [summary.model, summary.engine, summary.accelerator]
     started = summary.started_utc[:16].replace("T", " ") + " UTC"
-    pieces = [name, markup.pill(summary.state), *map(markup.plain, filter(None, where))]
+    pieces = [name, markup.pill(summary.state), *parts.where(summary)]
     return markup.headline(summary.question or summary.name, [*pieces, started, front])
 
 
@@ -60,7 +72,7 @@ def _trials(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
     if trials.empty:
         parts.html(markup.note("No trial is stored yet."))
         return
-    shown = [name for name in SHOWN if name in trials]
+    shown = [name for name in headline(trials).columns if name in trials]
     heads = ["State", "Trial"]
     heads += [wb.METRICS[name].heading for name in shown]
     first = by_axes(trials).head(MAX_TRIALS)
@@ -101,7 +113,7 @@ def _trial_row(
 
 
 def _number_cell(row: pd.Series, name: str) -> markup.Cell:
-    span = interval(row[f"{name}.low"], row[f"{name}.high"])
+    span = span_words(row[f"{name}.low"], row[f"{name}.high"], 1, name)
     told = row[f"{name}.reason"] if isinstance(row[f"{name}.reason"], str) else "not measured"
     title = f"95 % interval {span}" if span else told
     return markup.Cell(html=number(row[name]), kind="num", title=title)

@@ -14,12 +14,13 @@ from workbench.figures import (
     apart,
     best_by_load,
     cells,
+    headline,
     heat_map,
     interaction_lines,
-    interval,
     main_effects,
     number,
     parallel_coordinates,
+    span_words,
 )
 
 FIRST_AXES = ("axis.draft_length", "axis.replay_keep_tokens", "axis.batch_size")
@@ -50,7 +51,7 @@ def main() -> None:
 
 
 def _controls(points: pd.DataFrame) -> View | None:
-    metric = controls.metric(points, "Metric", "metric", wb.DEFAULT_Y.metric)
+    metric = controls.metric(points, "Metric", "metric", headline(points).y)
     axes = controls.axes(points, FIRST_AXES)
     if metric is None or axes is None:
         return None
@@ -99,12 +100,12 @@ def _loads(points: pd.DataFrame, metric: str, run_id: str) -> None:
 
 def _load_row(row: pd.Series, run_id: str) -> tuple[markup.Cell, ...]:
     target = address.link("run", run=run_id, trial=row["trial_id"])
-    span = interval(row["low"], row["high"])
+    span = span_words(row["low"], row["high"], row["repeats"])
     return (
         markup.text(row["load"], "fixed"),
         markup.Cell(html=markup.anchor(row["best"], target), kind="free"),
         markup.Cell(html=number(row["value"]), kind="num"),
-        markup.Cell(html=span or f"n={row['n']:,}", kind="num soft"),
+        markup.Cell(html=span or f"none, n={row['n']:,}", kind="num soft"),
         markup.text(row["next"] if isinstance(row["next"], str) else "none", "free soft"),
         markup.figure_cell(row["next_value"], "only one configuration was measured here"),
         markup.text(apart(row), "soft"),

@@ -12,6 +12,7 @@ from workbench.figures import (
     Told,
     cells_of,
     commit_of,
+    headline,
     number,
     plural,
     span_words,
@@ -41,8 +42,7 @@ def main() -> None:
     told = _told_runs(name, found)
     parts.html(markup.headline("Did a commit make it slower?", [markup.plain(told)]))
     labels = dict.fromkeys(label for run in runs if run.name == name for label in run.labels)
-    if labels:
-        parts.html(markup.banner(list(labels)))
+    parts.banner(labels)
     if metric is None or cell is None:
         parts.html(markup.note("No run of this plan has measured anything yet."))
         return
@@ -74,7 +74,7 @@ def _metric(found: list[Told]) -> str | None:
     some = next((run.points for run in found if not run.points.empty), None)
     if some is None:
         return None
-    return controls.metric(some, "Metric", "metric", wb.DEFAULT_Y.metric)
+    return controls.metric(some, "Metric", "metric", headline(some).y)
 
 
 def _cell(cells: dict[str, int]) -> str:
@@ -89,6 +89,11 @@ def _table(rows: pd.DataFrame) -> str:
     return markup.table(HEADS, [_row(row) for _, row in rows.iloc[::-1].iterrows()])
 
 
+def _span(row: pd.Series) -> str:
+    span = span_words(row["low"], row["high"], row["repeats"])
+    return span or ("" if pd.isna(row["value"]) else f"none, n={row['n']:,}")
+
+
 def _row(row: pd.Series) -> tuple[markup.Cell, ...]:
     target = address.link("run", run=row["run_id"], trial=row["trial_id"])
     before = row["before"]
@@ -99,7 +104,7 @@ def _row(row: pd.Series) -> tuple[markup.Cell, ...]:
         markup.text(row["commit"], "fixed"),
         markup.Cell(html=markup.anchor(row["run_id"], target), kind="free"),
         markup.Cell(html=number(row["value"]), kind="num", title=row["reason"]),
-        markup.text(span_words(row["low"], row["high"], row["repeats"]), "num soft"),
+        markup.text(_span(row), "num soft"),
         markup.Cell(html=markup.pill_of(change, CHANGES[change]) if change else ""),
         markup.Cell(html=markup.anchor("compare", link) if isinstance(before, str) else ""),
     )

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import platform
+from typing import TYPE_CHECKING
 
 import psutil
 import torch
 
+from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
 from kernels.target import CPU, Target
+
+if TYPE_CHECKING:
+    from engine.accelerator.interface import Ticket, Work
 
 
 class CpuAccelerator:
@@ -16,6 +21,7 @@ class CpuAccelerator:
 
     kind = AcceleratorKind.CPU
     device = "cpu"
+    runs_ahead = False
 
     def name(self) -> str:
         """Processor name as the platform tells it."""
@@ -35,6 +41,10 @@ class CpuAccelerator:
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""
+
+    def submit(self, work: Work) -> Ticket:
+        """Do the work here and now."""
+        return run_now(work)
 
 
 NARROW_BELOW = 1024  # hidden size

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
 import torch
 
+from engine.accelerator.tickets import DoneTicket
 from engine.choices import AcceleratorKind
 from engine.errors import ConfigError
 from kernels.target import Target, triton_is_installed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from engine.accelerator.interface import Ticket, Work
 
 
 class CudaAccelerator:
     """One CUDA device, by its index among the visible ones."""
 
     kind = AcceleratorKind.CUDA
+    runs_ahead = True
 
     def __init__(self, index: int) -> None:
         if index >= count():
@@ -47,6 +57,30 @@ class CudaAccelerator:
     def synchronize(self) -> None:
         """Wait for every stream of the device."""
         torch.cuda.synchronize(self.device)
+
+    def submit(self, work: Work) -> Ticket:
+        """Queue the work, and behind it the copies of its results, on the current stream."""
+        try:
+            with torch.cuda.device(self.device):
+                results = tuple(result.to("cpu", non_blocking=True) for result in work())
+                done = torch.cuda.Event()
+                done.record()
+        except Exception as error:  # noqa: BLE001  raised again by `wait`
+            return DoneTicket(error=error)
+        return _CudaTicket(done, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaTicket:
+    """Results on their way to page-locked memory."""
+
+    done: torch.cuda.Event
+    results: tuple[Tensor, ...]
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """Block until the copies have arrived."""
+        self.done.synchronize()
+        return self.results
 
 
 def count() -> int:

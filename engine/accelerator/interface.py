@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from engine.choices import AcceleratorKind
 from kernels.target import Target
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Work = Callable[[], "tuple[Tensor, ...]"]
+"""Operations on one device, without waiting for any; returns what the host wants to read."""
+
+
+class Ticket(Protocol):
+    """Work that was submitted."""
+
+    def wait(self) -> tuple[Tensor, ...]:
+        """Block until it is done; its results in host memory. Raises what the work raised."""
+        ...
 
 
 class Accelerator(Protocol):
@@ -13,6 +28,7 @@ class Accelerator(Protocol):
 
     kind: AcceleratorKind
     device: str  # as torch spells it
+    runs_ahead: bool  # whether work goes on after `submit` has returned
 
     def name(self) -> str:
         """Product name for people."""
@@ -32,4 +48,8 @@ class Accelerator(Protocol):
 
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
+        ...
+
+    def submit(self, work: Work) -> Ticket:
+        """Start work after all that was submitted before. Never raises what the work raises."""
         ...

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from engine.cache.groups import CacheGroup
-    from engine.config import EngineConfig, ResolvedConfig
+    from engine.config import EngineConfig
+    from engine.resolution import ResolvedConfig
 
 _CPU_TOKENS = 131_072  # host memory is zeroed page by page, so demand is not taken at its word
 

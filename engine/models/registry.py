@@ -16,8 +16,9 @@ from kernels.plan import ModelShape, Plan, resolve
 
 if TYPE_CHECKING:
     from engine.accelerator.interface import Accelerator
-    from engine.config import EngineConfig, ResolvedConfig
+    from engine.config import EngineConfig
     from engine.models.protocol import Model, ModelFacts
+    from engine.resolution import ResolvedConfig
     from kernels.target import Target
 
 _DTYPES = {

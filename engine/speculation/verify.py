@@ -10,16 +10,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from torch import Tensor
 
 
-def accept(drafts: Sequence[int], chosen: Sequence[int]) -> int:
-    """How many leading drafts stand.
+def accept(drafts: Tensor, chosen: Tensor, is_draft: Tensor) -> Tensor:
+    """How many leading drafts of each sequence stand: [S].
 
-    `chosen[i]` is the target's token at the position of `drafts[i]`; it has one entry more,
-    the bonus token, which follows when every draft stands.
+    chosen[:, i] is the target's token at the position of drafts [S, D]; it has one column more,
+    the bonus token, which follows when every draft stands. is_draft [S, D] is False where a
+    sequence has fewer than D.
     """
-    for index, draft in enumerate(drafts):
-        if draft != chosen[index]:
-            return index
-    return len(drafts)
+    stands = (drafts == chosen[:, :-1]) & is_draft
+    return stands.long().cumprod(dim=1).sum(dim=1)

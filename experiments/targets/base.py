@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-from engine.config import ResolvedConfig
 from engine.request import Request, RequestId, RequestOutput
+from engine.resolution import ResolvedConfig
 from experiments.records import AxisValue
 from experiments.token_counts import Piece, TextTokenizer
 

@@ -12,9 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from engine.config import AcceleratorKind, EngineConfig, resolve
+from engine.choices import AcceleratorKind
+from engine.config import EngineConfig
 from engine.errors import CapacityError, EngineError, RequestError
 from engine.request import Request, RequestId
+from engine.resolution import resolve
 from experiments.errors import TargetCapacityError, TargetError
 from experiments.records import AxisValue
 from experiments.targets.base import Received, TargetFacts, in_force

@@ -10,8 +10,9 @@ import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
-from engine.config import EngineConfig, resolve
+from engine.config import EngineConfig
 from engine.request import FinishReason, Request, RequestId, RequestOutput
+from engine.resolution import resolve
 from experiments.border import brief, nearest
 from experiments.clock import Clock
 from experiments.errors import PlanError, TargetCapacityError, TargetError

@@ -16,7 +16,7 @@ from workbench.trial_files import document
 
 APP = Path(__file__).parents[2] / "dashboards" / "app.py"
 PAGES = tuple(name for names in GROUPS.values() for name in names)
-MANY = 10_000
+MANY = [pytest.param(10_000, marks=pytest.mark.full), 1_200]  # above CROWDED_FROM
 
 
 @pytest.fixture(scope="session")
@@ -32,18 +32,19 @@ def stores(tmp_path_factory):
     return {path.name: path for path in base.iterdir()}
 
 
-@pytest.fixture(scope="session")
-def big_store(tmp_path_factory):
-    """A store of `MANY` trials, indexed in one transaction: ten thousand fsyncs take minutes."""
+@pytest.fixture(scope="session", params=MANY)
+def big_store(request, tmp_path_factory):
+    """A store and its count of trials, indexed in one transaction: so many fsyncs take minutes."""
+    count = request.param
     folder = tmp_path_factory.mktemp("big")
     few = [document(trial) for trial in records.sweep_records()]
-    many = [_numbered(few[k % len(few)], k) for k in range(MANY)]
-    with wb.Store(folder).create(records.facts(MANY)) as writer:
+    many = [_numbered(few[k % len(few)], k) for k in range(count)]
+    with wb.Store(folder).create(records.facts(count)) as writer:
         run = writer.run
     for found in many:
         (run.folder / "trials" / found["trial_id"]).mkdir()
     Index(folder).add(run.run_id, many)
-    return folder
+    return folder, count
 
 
 def _numbered(found, number):

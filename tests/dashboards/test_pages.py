@@ -109,9 +109,9 @@ def test_unlike_workloads_have_tiles_and_ranks_of_their_own(open_page, tmp_path)
     records.fill_store(tmp_path, trials)
     text = shown(open_page(tmp_path, "overview"))
     assert text.count("Best throughput per device") == 2
-    assert text.index("name=long") < text.index("name=short")
+    assert text.index("long") < text.index("short")
     app = open_page(tmp_path, "pareto")
-    assert app.dataframe[0].value["Kind"].tolist() == ["name=long"] * 2 + ["name=short"] * 2
+    assert app.dataframe[0].value["Kind"].tolist() == ["long"] * 2 + ["short"] * 2
 
 
 def test_repeats_are_one_point_on_the_front_and_trials_of_their_own_on_the_run_page(
@@ -119,7 +119,7 @@ def test_repeats_are_one_point_on_the_front_and_trials_of_their_own_on_the_run_p
 ):
     trials = [records.record(batch_size=size, repeat=n) for size in (1, 4) for n in range(3)]
     run = records.fill_store(tmp_path, trials)
-    assert "mean of 3 repeats" in shown(open_page(tmp_path, "overview"))
+    assert "over 3 repeats, n=" in shown(open_page(tmp_path, "overview"))
     app = open_page(tmp_path, "pareto", trial=run.points()["trial_id"].iloc[0])
     assert "2 valid points of 2" in shown(app)
     assert "The point is the mean of 3 repeats" in shown(app)
@@ -237,10 +237,10 @@ def test_a_target_leaves_only_trials_that_reach_it(open_page):
     mark = next(mark for mark in app.select_slider(key="pareto.target").options if mark != "any")
     assert float(mark) < 100
     app = open_page("demo", "pareto", target="100")
-    assert "At 100 tok/s/user: draft_length=0:" in shown(app)
+    assert "At 100 tok/s/user: draft length 0:" in shown(app)
     assert "P(best at the target)" in app.dataframe[0].value
     (table,) = app.dataframe
-    reached = [float(text) for text in table.value["Interactivity (tok/s/user)"]]
+    reached = [float(text) for text in table.value["tok/s/user"]]
     assert reached
     assert min(reached) >= 100
 
@@ -279,18 +279,19 @@ def test_a_run_that_goes_on_shows_the_trials_stored_since(open_page, tmp_path):
     assert not app.exception
 
 
-def test_ten_thousand_trials_open_on_every_page(big_store):
+def test_very_many_trials_open_on_every_page(big_store):
+    store, count = big_store
     told = {
-        "overview": "10,000 of 10,000 trials stored",
-        "pareto": "valid points of 10,000, the first 200 shown",
-        "run": "The first 200 of 10,000 trials.",
+        "overview": f"{count:,} of {count:,} trials stored",
+        "pareto": f"valid points of {count:,}, the first 200 shown",
+        "run": f"The first 200 of {count:,} trials.",
     }
     hollow = {
         "latency",
         "replay_and_cache",
         "energy_and_cost",
     }  # they read trials, and these have no files
-    for page, app in walk(big_store, skipped=hollow):
+    for page, app in walk(store, skipped=hollow):
         assert not app.exception, page
         assert not app.error, page
         assert told.get(page, "") in shown(app), page

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -539,6 +540,27 @@ def test_one_interrupt_ends_after_the_trial_and_resume_does_the_rest(here):
     resumed = workbench("resume", summary.run_id, "--json")
     assert resumed.exit_code == 0, resumed.output
     assert last_json(resumed)["state"] == "complete"
+
+
+def test_a_second_interrupt_gives_the_trial_up_and_says_how_to_go_on(here):
+    path = written(here, protocol={"name": "quick", "measured_s": 5.0, "warm_up_per_slot": 0})
+    child = subprocess.Popen(
+        [sys.executable, "-u", "-m", "workbench", "run", str(path)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+    for line in child.stdout:
+        if line.startswith("ok"):
+            break
+    for _ in range(2):
+        time.sleep(1.0)  # until the next trial is under load, and the first is heard
+        child.send_signal(signal.SIGINT)
+    rest = child.stdout.read()
+    assert child.wait(timeout=60) == 130, rest
+    assert "cancelled" in rest
+    assert re.search("^go on with `.*workbench resume ", rest, re.MULTILINE)
 
 
 def test_help_needs_neither_torch_nor_pandas():

@@ -1,9 +1,10 @@
 import pytest
 
 from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
-from engine.config import EngineConfig, configure, describe_fields, resolve
+from engine.config import EngineConfig, configure, describe_fields
 from engine.errors import ConfigError
 from engine.models.protocol import ModelFacts
+from engine.resolution import resolve
 
 V41 = ModelFacts(
     vocab_size=129_280,
@@ -138,3 +139,17 @@ def test_a_value_out_of_range_names_the_variable_it_came_from():
     with pytest.raises(ConfigError) as refusal:
         configure({"model": "m", "draft_length": -3}, {"DEEPINFER_USE_NEXTN_DECODE": "-3"})
     assert refusal.value.where == "draft_length"
+
+
+def test_a_chunk_leaves_room_for_a_row_of_every_sequence_but_is_half_a_step_at_least():
+    assert resolve(config(), V41).prefill_chunk_tokens == 2048 - 256
+    few = config(max_num_batched_tokens=100, max_num_seqs=80)
+    assert resolve(few, V41).prefill_chunk_tokens == 50
+    asked = config(prefill_chunk_tokens=64)
+    assert resolve(asked, V41).prefill_chunk_tokens == 64
+
+
+def test_nothing_overlaps_on_a_cpu():
+    assert not resolve(config(), V41).overlap
+    assert resolve(config(), V41, AcceleratorKind.CUDA).overlap
+    assert not resolve(config(overlap=False), V41, AcceleratorKind.CUDA).overlap

@@ -93,7 +93,7 @@ def test_compact_runs_only_the_kept_rows_of_a_prompt_and_says_what_mask_says():
 
 
 def test_kept_rows_are_those_of_the_original_prompt_after_a_preemption():
-    target = engine(cache_tokens=32, max_num_seqs=2)
+    target = engine(cache_tokens=32, max_num_seqs=2, admission="greedy")
     prompts = {"a": [n % 20 + 2 for n in range(14)], "b": [n % 7 + 3 for n in range(12)]}
     for name, prompt in prompts.items():
         target.add_request(ask(name, prompt, max_tokens=16))
@@ -185,6 +185,12 @@ def test_the_context_ends_a_sequence():
         (ask(stop_token_ids=5), RequestError, "stop_token_ids 5"),
         (ask(prompt=(2.0,)), RequestError, "prompt_token_ids"),
         (ask(prompt=(True,)), RequestError, "prompt_token_ids"),
+        (ask(stop_strings=("",)), RequestError, "none empty"),
+        (ask(stop_strings="end"), RequestError, "stop_strings"),
+        (replace(ask(), priority=1.5), RequestError, "priority 1.5"),
+        (replace(ask(), priority=1001), RequestError, "from -1000 to 1000"),
+        (replace(ask(), timeout_s=0), RequestError, "timeout_s 0"),
+        (replace(ask(), timeout_s=math.inf), RequestError, "timeout_s inf"),
         (replace(ask(), prompt_token_ids=5), RequestError, "prompt_token_ids is 5"),
         (replace(ask(), prompt_token_ids="ab"), RequestError, "prompt_token_ids is 'ab'"),
         (replace(ask(), sampling={}), RequestError, "sampling is {}"),
@@ -234,5 +240,9 @@ def test_start_up_errors_are_typed():
         engine(draft_length=4)
     with pytest.raises(ConfigError, match="block_tokens"):
         engine(block_tokens=3)
+    with pytest.raises(ConfigError, match="prefill_chunk_tokens"):
+        engine(prefill_chunk_tokens=65, max_num_batched_tokens=64)
+    with pytest.raises(ConfigError, match="overlap"):
+        engine(overlap=1)
     with pytest.raises(CheckpointError, match="no such checkpoint"):
         Engine(EngineConfig(model="/no/such/place"))

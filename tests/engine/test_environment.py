@@ -76,3 +76,9 @@ def test_the_process_environment_is_read_at_the_call(monkeypatch):
     assert configure({"model": "m"}).draft_length == 3
     monkeypatch.delenv("DEEPINFER_USE_NEXTN_DECODE")
     assert configure({"model": "m"}).draft_length is None
+
+
+@pytest.mark.parametrize(("text", "overlap"), [("0", False), ("False", False), ("1", True)])
+def test_zero_overhead_scheduling_is_our_overlap(text, overlap):
+    environ = {"DEEPINFER_ZERO_OVERHEAD_SCHEDULING": text}
+    assert configure({"model": "m"}, environ).overlap is overlap

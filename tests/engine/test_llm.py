@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -136,3 +138,24 @@ def test_what_is_no_sampling_is_refused(sampling):
 def test_a_prompt_may_be_an_array():
     (found,) = llm().generate(np.array([[6, 7]], dtype=np.int32), GREEDY)
     assert list(found.token_ids) == expected_text([6, 7], GREEDY)[0]
+
+
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_a_stop_string_ends_a_text_with_the_token_that_completes_it(replicas):
+    with LLM("nano", max_model_len=256, data_parallel_size=replicas) as model:
+        prompt = model.tokenizer.encode("Once upon a time")
+        params = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
+        (whole,) = model.generate([prompt], params)
+        pieces = [model.tokenizer.bytes_of(token_id) for token_id in whole.token_ids]
+        wanted = (b"".join(pieces[5:9])[-3:]).decode()
+        (found,) = model.generate([prompt], replace(params, stop_strings=("\x00", wanted)))
+    said = [b"".join(pieces[:n]) for n in range(1, 25)]
+    expected = next(n for n, text in enumerate(said, 1) if wanted.encode() in text)
+    assert found.token_ids == whole.token_ids[:expected]
+    assert found.finish_reason == FinishReason.STOP
+
+
+def test_stop_strings_without_a_vocabulary_are_refused_by_name():
+    params = replace(GREEDY, stop_strings=("x",))
+    with llm() as model, pytest.raises(RequestError, match="Use stop_token_ids"):
+        model.generate([[5]], params)

@@ -8,20 +8,21 @@ from hypothesis import strategies as st
 
 from engine.errors import RequestError
 from engine.request import SamplingParams
-from engine.sampling import SampledRows, choose, draw_seed, validate
+from engine.sampling import draw_seed, validate
 from tests.fakes.hash_model import FACTS
+from tests.fakes.sampling import Rows, choose
 
 EOS = 1
 
 
 def one(logits, *, position=10, output_index=0, seed=0, **params):
-    rows = SampledRows(SamplingParams(**params), seed, 1, position, output_index)
+    rows = Rows(SamplingParams(**params), seed, 1, position, output_index)
     return choose(torch.tensor([logits]), [rows], EOS)[0]
 
 
 def draws(logits, count, **params):
     """Tokens at `count` positions of one seeded sequence with the same logits everywhere."""
-    rows = SampledRows(SamplingParams(**params), 7, count, 0, 0)
+    rows = Rows(SamplingParams(**params), 7, count, 0, 0)
     return choose(torch.tensor([logits]).expand(count, -1), [rows], EOS)
 
 
@@ -71,13 +72,13 @@ def test_a_row_chooses_the_same_alone_and_in_any_batch(seed, logits, rows, posit
     params = SamplingParams(temperature=0.8, top_p=0.9, top_k=4)
     table = torch.tensor([logits]).expand(rows, -1).double()
     groups = [
-        SampledRows(params, seed, rows, position, 0),
-        SampledRows(SamplingParams(temperature=0.0), 3, rows, 0, 0),
-        SampledRows(SamplingParams(temperature=2.0), seed + 1, rows, position, 0),
+        Rows(params, seed, rows, position, 0),
+        Rows(SamplingParams(temperature=0.0), 3, rows, 0, 0),
+        Rows(SamplingParams(temperature=2.0), seed + 1, rows, position, 0),
     ]
     together = choose(table.repeat(3, 1), groups, EOS)
     for i in range(rows):
-        alone = SampledRows(params, seed, 1, position + i, i)
+        alone = Rows(params, seed, 1, position + i, i)
         assert choose(table[:1], [alone], EOS)[0] == together[i]
     assert together[rows : 2 * rows] == [int(table[0].argmax())] * rows
 
@@ -101,7 +102,7 @@ def test_min_tokens_bars_what_would_stop_the_sequence():
 
 def test_golden_tokens_are_forced():
     params = SamplingParams(temperature=0.0, golden_token_ids=(5, 6, 7), max_tokens=3)
-    rows = SampledRows(params, 0, 2, 11, 1)
+    rows = Rows(params, 0, 2, 11, 1)
     assert choose(torch.zeros(2, 9), [rows], EOS) == [6, 7]
 
 
@@ -109,7 +110,7 @@ def test_golden_tokens_are_forced():
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_row_that_is_not_finite_chooses_nothing(bad, temperature):
     table = torch.tensor([[0.0, bad, 1.0], [0.0, 3.0, 1.0]])
-    rows = SampledRows(SamplingParams(temperature=temperature, top_k=1), 0, 2, 0, 0)
+    rows = Rows(SamplingParams(temperature=temperature, top_k=1), 0, 2, 0, 0)
     assert choose(table, [rows], EOS) == [None, 1]
 
 
@@ -166,13 +167,13 @@ def test_parameters_at_their_limits_are_served():
 def test_a_temperature_too_cold_to_divide_by_is_greedy(temperature):
     table = torch.tensor([[1.0, 3.0, 2.0]])
     params = SamplingParams(temperature=temperature, top_p=0.9)
-    assert choose(table, [SampledRows(params, 7, 1, 0, 0)], EOS) == [1]
+    assert choose(table, [Rows(params, 7, 1, 0, 0)], EOS) == [1]
 
 
 @pytest.mark.parametrize("temperature", [1e-5, 1e308])
 def test_the_coldest_and_hottest_temperatures_choose_a_token(temperature):
     table = torch.tensor([[1e38, 3e38, -3e38], [0.0, -math.inf, 1.0]])
     params = SamplingParams(temperature=temperature, top_k=10**30, top_p=0.5)
-    found = choose(table, [SampledRows(params, 7, 2, 0, 0)], EOS)
+    found = choose(table, [Rows(params, 7, 2, 0, 0)], EOS)
     assert None not in found
     assert temperature > 1 or found == [1, 2]

@@ -6,84 +6,54 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptTooLongError, RequestError
-from engine.request import FinishReason, Request, SamplingParams
-from engine.scheduler import Scheduler
-from engine.sequence import Sequence, SequenceState
-from engine.step import SchedulerLimits, SequenceResult
-
-EOS = 1
-
-
-def scheduler(**limits):
-    defaults = {
-        "max_num_seqs": 4,
-        "max_num_batched_tokens": 16,
-        "block_tokens": 4,
-        "blocks": 8,
-        "max_model_len": 32,
-        "draft_length": 0,
-        "eos_token_id": EOS,
-    }
-    return Scheduler(SchedulerLimits(**{**defaults, **limits}))
-
-
-def add(target, name, prompt_tokens, **params):
-    sampling = SamplingParams(**{"max_tokens": 8, **params})
-    request = Request(
-        request_id=name, prompt_token_ids=tuple(range(2, 2 + prompt_tokens)), sampling=sampling
-    )
-    sequence = Sequence(
-        request=request,
-        seed=0,
-        tokens=list(request.prompt_token_ids),
-        last_length=min(prompt_tokens + sampling.max_tokens, target.limits.longest_sequence),
-        decoder_start=0,
-        arrived_ns=0,
-    )
-    target.add(sequence)
-    return sequence
-
-
-def shape(batch):
-    return [(s.sequence.request.request_id, s.first, s.known, s.drafts) for s in batch.sequences]
-
-
-def step(target, *, accepted=0, token=9):
-    """Run one step in which every sequence that samples gets `token`."""
-    batch = target.schedule(1)
-    results = [
-        SequenceResult(token_ids=(token,) * (min(accepted, s.drafts) + 1), accepted=accepted)
-        if s.samples
-        else SequenceResult()
-        for s in batch.sequences
-    ]
-    outputs = target.settle(batch, results, 2)
-    target.check_integrity()
-    return shape(batch), outputs
+from engine.request import FinishReason
+from engine.sequence import SequenceState
+from engine.step import SequenceResult
+from tests.fakes.scheduling import EOS, add, scheduler, step
 
 
 def test_long_prompts_run_in_chunks_beside_decoding_sequences():
-    s = scheduler(max_num_batched_tokens=6)
+    s = scheduler(max_num_batched_tokens=6, prefill_chunk_tokens=4)
     add(s, "a", 2)
     add(s, "b", 10)
     assert step(s)[0] == [("a", 0, 2, 0), ("b", 0, 4, 0)]
-    assert step(s)[0] == [("a", 2, 1, 0), ("b", 4, 5, 0)]
-    assert step(s)[0] == [("a", 3, 1, 0), ("b", 9, 1, 0)]
+    assert step(s)[0] == [("a", 2, 1, 0), ("b", 4, 4, 0)]
+    assert step(s)[0] == [("a", 3, 1, 0), ("b", 8, 2, 0)]
     assert step(s)[0] == [("a", 4, 1, 0), ("b", 10, 1, 0)]
 
 
-def test_decoding_goes_before_an_older_prefill():
-    s = scheduler(max_num_batched_tokens=5, blocks=16)
+@given(others=st.lists(st.integers(1, 20), max_size=4), chunk=st.integers(1, 8))
+def test_a_prompt_is_cut_at_its_own_chunks_whatever_runs_beside_it(others, chunk):
+    s = scheduler(max_num_batched_tokens=12, prefill_chunk_tokens=chunk, blocks=64, max_num_seqs=5)
+    for i, length in enumerate(others):
+        add(s, str(i), length, max_tokens=20)
+    add(s, "watched", 17)
+    cuts = []
+    while s.has_unfinished():
+        planned, _ = step(s)
+        cuts += [first for name, first, *_ in planned if name == "watched" and first < 17]
+    assert cuts == list(range(0, 17, chunk))
+
+
+def test_a_chunk_waits_for_a_step_with_room_for_all_of_it():
+    s = scheduler(max_num_batched_tokens=5, prefill_chunk_tokens=4, blocks=16)
     add(s, "old", 4)
     add(s, "long", 12)
-    assert step(s)[0] == [("old", 0, 4, 0), ("long", 0, 1, 0)]
+    assert step(s)[0] == [("old", 0, 4, 0)]
+    assert step(s)[0] == [("old", 4, 1, 0), ("long", 0, 4, 0)]
+    add(s, "later", 1)  # does not overtake, though it would fit
+    assert step(s)[0] == [("old", 5, 1, 0), ("long", 4, 4, 0)]
     s.abort("old", 2)
-    add(s, "new", 1)
-    assert step(s)[0] == [("long", 1, 5, 0)]
-    assert step(s)[0] == [("long", 6, 5, 0)]
-    assert step(s)[0] == [("long", 11, 1, 0), ("new", 0, 1, 0)]
-    add(s, "later", 12)
-    assert step(s)[0] == [("long", 12, 1, 0), ("new", 1, 1, 0), ("later", 0, 3, 0)]
+    assert step(s)[0] == [("long", 8, 4, 0), ("later", 0, 1, 0)]
+    assert step(s)[0] == [("long", 12, 1, 0), ("later", 1, 1, 0)]
+
+
+def test_drafts_leave_room_for_the_next_chunk_of_a_prompt():
+    s = scheduler(max_num_batched_tokens=8, prefill_chunk_tokens=4, draft_length=5, blocks=32)
+    add(s, "a", 1, max_tokens=20)
+    step(s)
+    add(s, "long", 9)
+    assert step(s)[0] == [("a", 1, 1, 3), ("long", 0, 4, 0)]
 
 
 def test_no_more_sequences_run_than_there_are_slots():
@@ -121,7 +91,7 @@ def test_drafts_shrink_before_anyone_is_preempted():
     add(s, "b", 3, max_tokens=9)
     step(s)
     assert step(s)[0] == [("a", 3, 1, 0), ("b", 3, 1, 0)]
-    assert s.preemptions == 0
+    assert s.counts.preemptions == 0
 
 
 def test_no_one_s_drafts_keep_another_s_token_waiting():
@@ -158,7 +128,7 @@ def test_every_decoding_sequence_advances_in_every_step(prompts, draft_length, s
     for i, length in enumerate(prompts):
         add(s, str(i), length, max_tokens=20)
     while s.has_unfinished():
-        decoding = {q.request.request_id for q in s._running if q.is_decoding}
+        decoding = {q.request.request_id for q in s._queues.running if q.is_decoding}
         planned, outputs = step(s, accepted=accepted)
         assert decoding <= {output.request_id for output in outputs}
         assert sum(known + drafts for _, _, known, drafts in planned) <= len(prompts) + spare

@@ -1,6 +1,7 @@
 import asyncio
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from engine.errors import EngineError, RequestError
 from engine.request import FinishReason, Request, SamplingParams
 from engine.streaming import AsyncEngine
 from tests.fakes.hash_model import HashSource
+from tests.fakes.null_device import erratic_engine
 from tests.fakes.sequential import expected_text
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
@@ -196,3 +198,21 @@ def test_a_thread_that_ends_takes_its_streams_with_it():
 
     asyncio.run(asyncio.wait_for(both(), 20))
     engine.close()
+
+
+def test_a_step_still_in_flight_ends_though_no_one_waits_for_it():
+    full, _ = expected_text([5], GREEDY)
+    target = erratic_engine(
+        EngineConfig(model="hash", dtype="float64", block_tokens=4, replay_mode="off"),
+        HashSource(),
+        delays=1,
+    )
+    engine = AsyncEngine(target)
+    params = replace(GREEDY, stop_token_ids=(full[4],))
+    asyncio.run(read(engine, ask("a", [5], params)))
+    for _ in range(500):
+        if not target.has_unfinished():
+            break
+        time.sleep(0.01)
+    engine.close()
+    assert target.stats().blocks_used == 0

@@ -8,10 +8,12 @@ import tokenizers
 from hypothesis import given
 from tokenizers import decoders, models, pre_tokenizers
 
+from engine.checkpoints import nano
 from engine.errors import CheckpointError
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.tokenizer import Tokenizer, engram_token_map, number_keys
 
+NANO = Path(nano.__file__).parent
 CONFIG = json.loads((Path(__file__).parents[1] / "data" / "v41_flash_config.json").read_text())
 
 
@@ -139,3 +141,47 @@ def test_a_stored_map_that_does_not_fit_is_refused(tmp_path, config, stored, com
     (tmp_path / "engram_token_map.json").write_text(stored)
     with pytest.raises(CheckpointError, match=complaint):
         engram_token_map(tmp_path, config)
+
+
+def test_bytes_of_tokens_add_up_to_the_text():
+    tokenizer = Tokenizer.load(NANO)
+    for text in ("The cat sat.", "na\u00efve \u2014 \u00dcber \U0001f600", "x = {1: 'a'}\n\tend"):
+        ids = tokenizer.encode(text)
+        assert b"".join(tokenizer.bytes_of(token_id) for token_id in ids) == text.encode()
+
+
+def test_special_tokens_add_nothing_and_bytes_are_themselves():
+    released = Tokenizer.load(NANO)
+    special = [i for i in range(64) if not released.decode([i]) and not released.bytes_of(i)]
+    assert special
+    assert Tokenizer.of_bytes().bytes_of(0xE9) == b"\xe9"
+    assert Tokenizer.of_bytes().bytes_of(300) == b""
+
+
+def test_byte_fallback_and_word_starts_are_spelt_out(tmp_path):
+    vocabulary = {"<unk>": 0, "<0xE3>": 1, "\u2581the": 2, "cat": 3}
+    document = {
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "post_processor": None,
+        "decoder": {"type": "ByteFallback"},
+        "truncation": None,
+        "padding": None,
+        "model": {
+            "type": "BPE",
+            "vocab": vocabulary,
+            "merges": [],
+            "byte_fallback": True,
+            "unk_token": "<unk>",
+            "dropout": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "ignore_merges": False,
+        },
+    }
+    (tmp_path / "tokenizer.json").write_text(json.dumps(document))
+    tokenizer = Tokenizer.load(tmp_path)
+    assert [tokenizer.bytes_of(i) for i in (1, 2, 3)] == [b"\xe3", b" the", b"cat"]

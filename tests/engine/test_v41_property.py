@@ -13,6 +13,7 @@ from engine.llm import LLM
 from engine.make_checkpoint import make_checkpoint
 from engine.request import Request, SamplingParams
 from tests.fakes.models import VOCAB
+from tests.fakes.null_device import erratic_engine
 from tests.fakes.small_source import SmallSource
 
 EXACT = {"model": "small", "dtype": "float64", "max_model_len": 96}
@@ -48,6 +49,9 @@ schedules = st.fixed_dictionaries(
         "max_num_batched_tokens": st.integers(1, 64),
         "block_tokens": st.sampled_from([2, 4, 8]),
         "cache_tokens": st.sampled_from([64, 72, 400]),
+        "admission": st.sampled_from(["greedy", "predicted"]),
+        "swap_tokens": st.sampled_from([0, 64]),
+        "overlap": st.sampled_from([True, True, False]),
     }
 )
 
@@ -73,14 +77,20 @@ def alone(source, prompt, params, keep):
 
 
 @settings(max_examples=settings().max_examples // 2)
-@given(source=sources, asked=asks, schedule=schedules, beyond=st.integers(6, 14))
+@given(
+    source=sources,
+    asked=asks,
+    schedule=schedules,
+    beyond=st.integers(6, 14),
+    delays=st.integers(0, 99),
+)
 def test_the_same_tokens_whatever_the_batch_drafts_chunks_preemptions_and_truncation_mode(
-    source, asked, schedule, beyond
+    source, asked, schedule, beyond, delays
 ):
     keep = source.window + beyond
     expected = [alone(source, prompt, params, keep) for prompt, params in asked]
     config = EngineConfig(**EXACT, **schedule, replay_keep_tokens=keep)
-    assert texts(Engine(config, source=source), asked) == expected
+    assert texts(erratic_engine(config, source, delays), asked) == expected
 
 
 def test_preemption_in_a_full_cache_changes_no_token():
@@ -88,7 +98,9 @@ def test_preemption_in_a_full_cache_changes_no_token():
     greedy = SamplingParams(temperature=0.0, max_tokens=28, ignore_eos=True)
     seeded = SamplingParams(temperature=0.9, max_tokens=28, ignore_eos=True, seq_seed=5)
     asked = [(tuple(range(3 + i, 33)), params) for i in range(2) for params in (greedy, seeded)]
-    config = EngineConfig(**EXACT, cache_tokens=96, block_tokens=4, replay_keep_tokens=12)
+    config = EngineConfig(
+        **EXACT, cache_tokens=96, block_tokens=4, replay_keep_tokens=12, admission="greedy"
+    )
     engine = Engine(config, source=source)
     found = texts(engine, asked)
     assert engine.stats().preemptions > 0

@@ -16,7 +16,7 @@ from engine.golden_outputs import Feeding, GoldenOutputs
 from engine.golden_serving import served_keys
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.weights import load_weights
-from engine.step_tensors import StepBuilder
+from engine.step_tensors import StepTensors
 from engine.tokenizer import engram_token_map
 from engine.verify import _compare_served, verify
 
@@ -123,14 +123,13 @@ def served():
 @pytest.mark.parametrize("fault", ["positions", "lookback_ids", "slots", "block_table"])
 def test_an_engine_that_builds_its_steps_wrongly_fails(served, monkeypatch, fault):
     """The model by itself would pass; only what the engine serves differs."""
-    forward = StepBuilder.forward
+    forward_batch = StepTensors.forward_batch
 
-    def wrong(builder, entries, drafts):
-        step = forward(builder, entries, drafts)
-        spoilt = getattr(step.batch, fault).roll(1, dims=0)
-        return replace(step, batch=replace(step.batch, **{fault: spoilt}))
+    def wrong(step):
+        batch = forward_batch(step)
+        return replace(batch, **{fault: getattr(batch, fault).roll(1, dims=0)})
 
-    monkeypatch.setattr(StepBuilder, "forward", wrong)
+    monkeypatch.setattr(StepTensors, "forward_batch", wrong)
     assert not all(served().values())
 
 

@@ -1,9 +1,13 @@
+from dataclasses import replace
+
 import pytest
 
 from experiments.client_metrics import client_metrics
 from experiments.gate_limits import GateLimits
 from experiments.gate_parts import Evidence
+from experiments.gates import evaluate, first_failure
 from experiments.gates_client import CLIENT_DIED, client_cpu, client_lag, client_processes
+from experiments.metrics import measure
 from experiments.protocol import PROTOCOLS
 from experiments.records import TelemetrySample
 from tests.experiments.records import measurement, request
@@ -62,10 +66,13 @@ def test_only_the_window_counts_for_the_processor_time():
 
 def test_a_client_process_that_died_makes_the_trial_invalid_and_is_named():
     lost = sent(0.0, 3, error="client process 1 died", error_kind=CLIENT_DIED, worker=1)
-    found = client_processes(evidence([sent(0.0), lost, lost]))
+    beside = evidence([sent(0.0), lost, lost])
+    found = client_processes(beside)
     assert not found.passed
     assert "client 1 with 2 requests" in found.message
     assert client_processes(evidence([sent(0.0)])).passed
+    whole = replace(beside, metrics=measure(beside.measurement))
+    assert first_failure(evaluate(whole)) == f"client_processes: {found.message}"
 
 
 def test_the_metrics_of_the_client_are_missing_where_there_is_none():

@@ -316,6 +316,15 @@ def test_every_metric_says_what_it_means():
     assert list(measure(measurement([]))) == list(METRICS)
 
 
+def test_every_rate_of_tokens_names_its_tokens():
+    # modelscope/evalscope 499: a throughput of output tokens, where the total was wanted.
+    heads = {"output": "Output", "total": "Total", "prefill": "Prefill", "tok": "Interactivity"}
+    rates = [spec for spec in METRICS.values() if spec.unit.split("/")[:2] == ["tok", "s"]]
+    assert {spec.name.partition("_")[0] for spec in rates} == set(heads)
+    for spec in rates:
+        assert spec.label.startswith(heads[spec.name.partition("_")[0]])
+
+
 def test_a_stall_of_one_token_in_a_burst_counts_as_often_as_its_tokens():
     # tenstorrent/tt-inference-server 4681: the median gap is nearly nothing, the mean is not.
     bursts = [(k * 0.1 + j * 1e-5, 1) for k in range(1, 30) for j in range(16)]

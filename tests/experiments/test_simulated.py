@@ -1,5 +1,7 @@
 """What the load generator and the metrics report must equal what the simulation was told."""
 
+from dataclasses import replace
+from datetime import timedelta
 from itertools import pairwise
 
 import pytest
@@ -189,6 +191,27 @@ def test_replicas_take_turns_and_devices_are_what_was_allocated():
 
 def test_a_simulation_repeats_itself_exactly():
     assert records(clock=VirtualClock()) == records(clock=VirtualClock())
+
+
+class SteppedClock(VirtualClock):
+    """Its wall time goes back an hour whenever it is asked for."""
+
+    def __init__(self):
+        super().__init__()
+        self._asked = 0
+
+    def utc(self):
+        self._asked += 1
+        return super().utc() + timedelta(hours=1000 - self._asked)
+
+
+def test_a_wall_clock_that_is_set_back_changes_no_number():
+    # openvinotoolkit/model_server 1260: a step of the wall clock gave negative times.
+    stepped, steady = records(clock=SteppedClock()), records(clock=VirtualClock())
+    assert stepped[0].started_utc != steady[0].started_utc
+    assert [replace(r, started_utc="") for r in stepped] == [
+        replace(r, started_utc="") for r in steady
+    ]
 
 
 def test_a_target_that_is_not_open_takes_no_request():

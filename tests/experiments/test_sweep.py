@@ -1,3 +1,6 @@
+import copy
+import itertools
+
 import pytest
 
 from experiments.clock import VirtualClock
@@ -61,6 +64,18 @@ def test_records_come_one_by_one_in_the_planned_order():
     assert first.trial_id == expected[0]
     assert factory.opened == 1  # nothing of the second block has begun
     assert [first.trial_id, *(r.trial_id for r in records)] == expected
+
+
+def test_a_record_stays_as_it_came_whatever_is_measured_after_it():
+    # vllm-project/guidellm 114: every entry of a report referred to the same object.
+    _, _, records = sweep()
+    came = [(record, copy.deepcopy(record)) for record in records]
+    assert len({record.trial_id for record, _ in came}) == len(came) > 1
+    for record, then in came:
+        assert record == then
+    for one, other in itertools.combinations([record for record, _ in came], 2):
+        assert one.metrics is not other.metrics
+        assert one.point.axes != other.point.axes
 
 
 def test_each_engine_configuration_starts_once_a_pass_and_every_engine_is_closed():

@@ -121,7 +121,8 @@ class HashModel:
     def _row(self, batch, caches, row, is_kept):
         r = int(batch.sequence_index[row])
         token, position = int(batch.token_ids[row]), int(batch.positions[row])
-        assert position == batch.context_length[r] + row - batch.query_start[r]
+        behind = 0 if batch.behind is None else int(batch.behind[r])
+        assert position == batch.context_length[r] - behind + row - batch.query_start[r]
         read = _Reader(caches, batch.block_table[r].tolist(), int(batch.slots[r]))
         read.put_paged("all", position, (token, position))
         read.put_ring("tail", position, (token, position))

@@ -2,8 +2,8 @@
 
 import torch
 
-from engine.sampling import SampledRows, choose
 from tests.fakes.hash_model import FACTS, expected_logits
+from tests.fakes.sampling import Rows, choose
 
 
 def expected_text(prompt, params, *, seed=0, keep=None, longest=FACTS.max_positions):
@@ -17,7 +17,7 @@ def expected_text(prompt, params, *, seed=0, keep=None, longest=FACTS.max_positi
     while True:
         index = len(tokens) - len(prompt)
         logits = torch.from_numpy(expected_logits(tokens, start))[None]
-        rows = SampledRows(params, seed, 1, len(tokens), index)
+        rows = Rows(params, seed, 1, len(tokens), index)
         tokens.append(choose(logits, [rows], FACTS.eos_token_id)[0])
         if index >= params.min_tokens and tokens[-1] in stops:
             return tokens[len(prompt) :], True

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 import workbench as wb
-from experiments.records import Point, TrialState
+from experiments.records import MetricValue, Point, TrialState
 from tests.fakes import environments, measured, records
 from workbench.cli import app
 from workbench.errors import ComparisonError, UsageError
@@ -403,6 +403,24 @@ def test_the_command_tells_what_differs_before_it_refuses_a_delta(store):
     )
     assert accepted.exit_code == 0, accepted.output
     assert accepted.output.index("accepted") < accepted.output.index("B/A")
+
+
+def test_no_comparison_judges_an_acceptance_rate(tmp_path):
+    # vllm-project/vllm 39359: the rate falls with the draft length, the length does not mislead.
+    drafted = {
+        name: MetricValue(value=value, n=9)
+        for name, value in (("acceptance_length", 2.0), ("acceptance_rate", 0.4))
+    }
+    items = [
+        dataclasses.replace(item, metrics={**item.metrics, **drafted})
+        for length in (3, 5)
+        for item in measured.repeats(2, draft_length=length)
+    ]
+    run = records.fill_store(tmp_path, items)
+    arms = [wb.select(run, draft_length=length) for length in (3, 5)]
+    judged = set(wb.compare(*arms).overall["metric"])
+    assert "acceptance_length" in judged
+    assert "acceptance_rate" not in judged
 
 
 def test_the_command_compares_points_of_one_run(tmp_path):

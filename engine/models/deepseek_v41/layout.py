@@ -155,6 +155,8 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
         dtype=torch.int64,
         device=device,
     ).view(-1, 5)
+    if batch.behind is not None:
+        table[:, 2] -= batch.behind[table[:, 4]]
     rows = torch.arange(sum(span.length for span in spans), device=device)
     owner = torch.repeat_interleave(table[:, 1], output_size=len(rows))
     start, length, first, floor, sequence = table[owner].unbind(1)

@@ -128,7 +128,8 @@ class Step:
     def old_tails(self) -> Tensor:
         """For each sequence of the batch, its newest cached position: [R]."""
         lengths = torch.tensor(self.batch.context_length, device=self.batch.slots.device)
-        return lengths - 1
+        behind = self.batch.behind
+        return lengths - 1 if behind is None else lengths - 1 - behind
 
     def tail_rows(self, ring: int) -> Tensor:
         """Physical tail-ring row of the newest cached token of each sequence: [R]."""

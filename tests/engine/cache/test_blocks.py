@@ -59,3 +59,44 @@ def test_an_id_with_two_holders_is_found():
     held = pool.take(1)
     with pytest.raises(AssertionError, match="two holders"):
         pool.check_integrity(held * 2)
+
+
+def test_what_is_shared_is_freed_by_its_last_holder():
+    pool = Pool(1)
+    (block,) = pool.take(1)
+    pool.share(block)
+    pool.check_integrity([block, block])
+    pool.release(block)
+    assert pool.is_live(block)
+    pool.release(block)
+    assert pool.available == 1
+
+
+def test_a_lost_holder_is_found():
+    pool = Pool(1)
+    (block,) = pool.take(1)
+    pool.share(block)
+    with pytest.raises(AssertionError, match="lost"):
+        pool.check_integrity([block])
+
+
+def test_what_a_step_may_touch_is_freed_when_the_step_has_settled():
+    pool = Pool(3)
+    first, second, third = pool.take(3)
+    pool.settle(4)
+    pool.retire([first], 4)  # has settled
+    pool.retire([second], 6)
+    pool.retire([third], 5)  # need not come in order
+    assert (pool.available, pool.retiring) == (1, 2)
+    pool.check_integrity([])
+    pool.settle(5)
+    assert pool.is_live(second)
+    assert not pool.is_live(third)
+    pool.settle(7)
+    assert (pool.available, pool.retiring) == (3, 0)
+
+
+def test_what_no_step_ever_touched_is_freed_at_once():
+    pool = Pool(1)
+    pool.retire(pool.take(1), None)
+    assert pool.available == 1

@@ -4,8 +4,9 @@ import torch
 from engine.cache.groups import PagedGroup, RingGroup, RowFormat
 from engine.cache.sizing import count_blocks
 from engine.choices import AcceleratorKind
-from engine.config import EngineConfig, resolve
+from engine.config import EngineConfig
 from engine.errors import CapacityError, ConfigError
+from engine.resolution import resolve
 from tests.fakes.hash_model import FACTS
 
 GROUPS = (

@@ -72,3 +72,20 @@ def test_drafts_are_those_of_a_copy_and_rejected_rows_leave_no_trace(data):
     assert torch.equal(got.token_ids, expected.token_ids)
     torch.testing.assert_close(got.logits, expected.logits, rtol=0, atol=1e-9)
     torch.testing.assert_close(got.confidence, expected.confidence, rtol=0, atol=1e-9)
+
+
+@given(st.data())
+def test_rows_that_lie_behind_what_the_host_expects_are_those_of_a_copy(data):
+    copying, model = data.draw(pairs())
+    ids = tokens(data.draw)
+    start = data.draw(st.integers(1, len(ids) - 1))
+    expected = at_once(copying, ids)[start:]
+    for one in (copying, model):
+        harness = Harness(one)
+        harness.run([Chunk(0, ids, 0, start)])
+        batch = harness.batch([Chunk(0, ids, start, len(ids))])
+        late = data.draw(st.integers(0, 5))
+        behind = dataclasses.replace(
+            batch, context_length=(start + late,), behind=torch.tensor([late])
+        )
+        assert_same(one.forward(behind, harness.caches).logits, expected)

@@ -1,0 +1,104 @@
+"""The parts of an engine, made from its configuration."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.cache.sizing import count_blocks
+from engine.cache.storage import CacheStorage
+from engine.choices import ReplayMode
+from engine.model_runner import DeviceCaches
+from engine.models.registry import torch_dtype
+from engine.sequence import Sequence
+from engine.step import SchedulerLimits
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from engine.accelerator.interface import Accelerator
+    from engine.models.protocol import Model
+    from engine.request import Request
+    from engine.resolution import ResolvedConfig
+    from engine.stop_strings import StopStrings
+
+_NS_PER_S = 10**9
+
+
+def allocate_caches(
+    model: Model, resolved: ResolvedConfig, accelerator: Accelerator
+) -> DeviceCaches:
+    """Cache rows as many as memory and configuration allow, and those in host memory.
+
+    ConfigError and CapacityError as `count_blocks` and `CacheStorage.allocate` say.
+    """
+    config, dtype = resolved.config, torch_dtype(resolved.dtype)
+    groups = model.cache_groups(max_backtrack=resolved.ring_slack)
+    free_bytes = accelerator.memory_free_bytes()
+    blocks = count_blocks(groups, resolved, dtype=dtype, free_bytes=free_bytes)
+
+    def allocate(blocks: int, device: str) -> CacheStorage:
+        return CacheStorage.allocate(
+            groups,
+            blocks=blocks,
+            block_tokens=config.block_tokens,
+            slots=config.max_num_seqs,
+            dtype=dtype,
+            device=device,
+        )
+
+    host_blocks = config.swap_tokens // config.block_tokens
+    return DeviceCaches(
+        device=allocate(blocks, accelerator.device),
+        host=allocate(host_blocks, "cpu") if host_blocks else None,
+    )
+
+
+def scheduler_limits(resolved: ResolvedConfig, blocks: int, eos_token_id: int) -> SchedulerLimits:
+    """What a scheduler counts with."""
+    config = resolved.config
+    return SchedulerLimits(
+        max_num_seqs=config.max_num_seqs,
+        max_num_batched_tokens=config.max_num_batched_tokens,
+        prefill_chunk_tokens=resolved.prefill_chunk_tokens,
+        block_tokens=config.block_tokens,
+        blocks=blocks,
+        host_blocks=config.swap_tokens // config.block_tokens,
+        max_model_len=resolved.max_model_len,
+        draft_length=resolved.draft_length,
+        eos_token_id=eos_token_id,
+        admission=config.admission,
+    )
+
+
+def new_sequence(
+    request: Request,
+    resolved: ResolvedConfig,
+    *,
+    longest: int,
+    arrived_ns: int,
+    preparing: Future[object] | None,
+    stop_strings: StopStrings | None,
+) -> Sequence:
+    """The sequence of an admitted request; `longest` is what the caches hold at most."""
+    sampling, prompt = request.sampling, request.prompt_token_ids
+    assert sampling.seq_seed is not None, "admission gives a seed"
+    deadline_ns = None
+    if request.timeout_s is not None:
+        deadline_ns = arrived_ns + round(request.timeout_s * _NS_PER_S)
+    return Sequence(
+        request=request,
+        seed=sampling.seq_seed,
+        tokens=list(prompt),
+        last_length=min(len(prompt) + sampling.max_tokens, longest),
+        decoder_start=_decoder_start(request, resolved),
+        arrived_ns=arrived_ns,
+        deadline_ns=deadline_ns,
+        preparing=preparing,
+        stop_strings=stop_strings,
+    )
+
+
+def _decoder_start(request: Request, resolved: ResolvedConfig) -> int:
+    if resolved.replay_mode is ReplayMode.OFF or request.sampling.prompt_logprobs:
+        return 0
+    return max(0, len(request.prompt_token_ids) - resolved.replay_keep_tokens)

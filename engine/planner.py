@@ -1,0 +1,169 @@
+"""Which sequences a step runs, and how many rows of each: plans, without torch.
+
+Order of a step: one token for each sequence that decodes, first come first served; drafts for
+them, dealt round by round, so that no one's drafts keep another's token waiting, nor the next
+chunk of a prompt; one chunk for each sequence that is being prefilled; then waiting ones. A
+chunk ends at a multiple of `prefill_chunk_tokens` of its own sequence, whatever else is in the
+batch, and waits for a step with room for all of it.
+
+When blocks run out, the last running sequence that this step has not placed yet, and that
+comes after the one in need, is preempted: its caches go to host memory where they fit, else
+it replays its tokens later as if they were prompt. The first one can preempt all others, and
+no sequence may grow past the pool, so some sequence advances.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from engine.choices import AdmissionMode
+from engine.forecast import LengthForecast
+from engine.sequence import SequenceState
+from engine.step import StepPlan
+
+if TYPE_CHECKING:
+    from engine.holdings import Holdings
+    from engine.queues import Queues
+    from engine.sequence import Sequence
+    from engine.stats import SchedulerCounts
+    from engine.step import SchedulerLimits
+
+
+class Planner:
+    """Plans steps over the queues and holdings of one replica; both are the scheduler's."""
+
+    def __init__(
+        self, limits: SchedulerLimits, queues: Queues, holdings: Holdings, counts: SchedulerCounts
+    ) -> None:
+        self.forecast = LengthForecast()
+        self._limits = limits
+        self._queues = queues
+        self._holdings = holdings
+        self._counts = counts
+
+    def plan(self, step: int, time_ns: int) -> StepPlan:
+        """Choose the rows of step number `step`; takes slots and blocks, preempts."""
+        plan = StepPlan(number=step, budget=self._limits.max_num_batched_tokens)
+        running = self._queues.running
+        decoding = [s for s in running if s.is_decoding and not s.will_end]
+        prefilling = [s for s in running if not s.is_decoding]
+        self._place_all(decoding, plan)
+        self._deal_drafts(plan, self._next_chunk(prefilling))
+        self._place_all(prefilling, plan)
+        if plan.short is None:
+            self._admit(plan, time_ns)
+        return plan
+
+    def _place_all(self, sequences: list[Sequence], plan: StepPlan) -> None:
+        for sequence in sequences:
+            if sequence.state is not SequenceState.RUNNING:
+                continue
+            known = self._next_known(sequence)
+            if known > plan.budget:
+                break  # nobody overtakes
+            if self._make_room(sequence, known, plan):
+                self._holdings.grow(sequence, sequence.computed + known)
+                plan.place(sequence, known)
+            else:
+                plan.lacks_blocks(sequence)
+
+    def _next_known(self, sequence: Sequence) -> int:
+        """Rows of its next step: the newest token, or the next chunk of what must be replayed."""
+        chunk = self._limits.prefill_chunk_tokens
+        boundary = (sequence.computed // chunk + 1) * chunk
+        return min(boundary, sequence.most_tokens) - sequence.computed
+
+    def _next_chunk(self, prefilling: list[Sequence]) -> int:
+        """Rows that the next chunk of a prompt wants; 0 where no prompt can have one."""
+        waiting = self._queues.waiting[:1] if self._holdings.slots.available else []
+        first = prefilling[:1] or [s for s in waiting if self._has_room(s)]
+        return self._next_known(first[0]) if first else 0
+
+    def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
+        """Whether its blocks, with those free or freed by preemption, hold `tokens` more rows.
+
+        False leaves it where it is: there is no one to preempt, or what settles next will do.
+        """
+        blocks = self._holdings.blocks
+        missing = self._holdings.missing(sequence, sequence.computed + tokens)
+        if missing and not plan.may_take_blocks(sequence):
+            return False
+        while missing > blocks.available:
+            ending = sum(len(s.blocks) for s in self._queues.running if s.will_end)
+            if missing <= blocks.available + blocks.retiring + ending:
+                return False
+            victim = self._victim(sequence, plan)
+            if victim is None:
+                return False
+            self._preempt(victim, plan)
+        return True
+
+    def _deal_drafts(self, plan: StepPlan, kept: int) -> None:
+        """One draft each, in order, and again, while budget (but for `kept`) and blocks last."""
+        wanting = list(plan.known)
+        for count in range(1, self._limits.draft_length + 1):
+            wanting = [s for s in wanting if self._deal_one(s, count, plan, kept)]
+
+    def _deal_one(self, sequence: Sequence, count: int, plan: StepPlan, kept: int) -> bool:
+        """Give a sequence its draft number `count`, if it wants it and there is room."""
+        if plan.budget <= kept or sequence.can_draft < count:
+            return False
+        rows = sequence.computed + plan.known[sequence] + count
+        missing = self._holdings.missing(sequence, rows)
+        free = self._holdings.blocks.available if plan.may_take_blocks(sequence) else 0
+        if missing > free:
+            return False
+        self._holdings.grow(sequence, rows)
+        plan.draft(sequence)
+        return True
+
+    def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:
+        for candidate in reversed(self._queues.running):
+            if candidate is needy:
+                return None
+            if candidate not in plan.known and not candidate.will_end:
+                return candidate
+        return None
+
+    def _preempt(self, sequence: Sequence, plan: StepPlan) -> None:
+        move = self._holdings.swap_out(sequence, plan.number)
+        if move is None:
+            self._holdings.give_back(sequence)
+            sequence.computed = 0
+        else:
+            plan.swaps_out.append(move)
+            self._counts.swaps_out += 1
+        sequence.preemptions += 1
+        self._counts.preemptions += 1
+        self._queues.move(sequence, SequenceState.WAITING)
+
+    def _admit(self, plan: StepPlan, time_ns: int) -> None:
+        while self._queues.waiting and self._holdings.slots.available:
+            sequence = self._queues.waiting[0]
+            known = self._next_known(sequence)
+            if sequence.steps_in_flight or known > plan.budget or not self._has_room(sequence):
+                break
+            self._queues.move(sequence, SequenceState.RUNNING)
+            if sequence.host_copy is not None:
+                plan.swaps_in.append(self._holdings.swap_in(sequence, plan.number))
+            else:
+                self._holdings.take_slot(sequence)
+            if sequence.first_scheduled_ns is None:
+                sequence.first_scheduled_ns = time_ns
+            self._holdings.grow(sequence, sequence.computed + known)
+            plan.place(sequence, known)
+
+    def _has_room(self, sequence: Sequence) -> bool:
+        """Whether it fits now, and is expected to fit beside the others until they end."""
+        limits = self._limits
+        # One that was preempted comes back when it fits whole, else it would thrash.
+        whole = sequence.preemptions > 0
+        now = len(sequence.tokens) if whole else self._next_known(sequence)
+        copied = sequence.host_copy.blocks if sequence.host_copy is not None else ()
+        if max(limits.blocks_for(now), len(copied)) > self._holdings.blocks.available:
+            return False
+        if limits.admission is AdmissionMode.GREEDY or not self._queues.running:
+            return True
+        everyone = (*self._queues.running, sequence)
+        finally_ = sum(limits.blocks_for(self.forecast.final_tokens(s)) for s in everyone)
+        return finally_ <= limits.blocks

@@ -1,0 +1,86 @@
+"""What the device knows of every sequence: so that tokens need not travel to the host and back.
+
+A sequence has one row, that of its slot, as long as it holds the slot. A row holds its length,
+its newest tokens and its block table. Steps write lengths and tokens in their own order; the
+host knows who wrote last, and a row is read only by the sequence that wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from torch import Tensor
+
+    from engine.step import ScheduledSequence
+
+
+class RequestTable:
+    """`rows` slots on one device. `news` is called in the order of launches, the rest on it."""
+
+    def __init__(
+        self, *, rows: int, ngram: int, draft_length: int, most_blocks: int, device: str
+    ) -> None:
+        self._columns = ngram - 1
+        self._width = draft_length + ngram + 1  # a step's tokens, and what they look back to
+        self._lengths = torch.zeros(rows, dtype=torch.int64, device=device)
+        self._recent = torch.zeros(rows, self._width, dtype=torch.int64, device=device)
+        self._blocks = torch.zeros(rows, most_blocks, dtype=torch.int64, device=device)
+        self._generations: list[int | None] = [None] * rows  # who holds the row
+        self._known_blocks = [0] * rows
+        self._has_tokens = [False] * rows
+
+    def news(self, entries: Sequence[ScheduledSequence]) -> dict[str, list[int]]:
+        """Blocks that the device lacks, as `table_rows`, `table_columns` and `table_blocks`."""
+        rows: list[int] = []
+        columns: list[int] = []
+        blocks: list[int] = []
+        for entry in entries:
+            slot = entry.slot.id
+            if self._generations[slot] != entry.slot.generation:
+                self._generations[slot] = entry.slot.generation
+                self._known_blocks[slot], self._has_tokens[slot] = 0, False
+            assert self._has_tokens[slot] or not entry.is_ahead, (
+                "a row is read before it is written"
+            )
+            known, count = self._known_blocks[slot], len(entry.blocks)
+            rows += [slot] * (count - known)
+            columns += range(known, count)
+            blocks += (block.id for block in entry.blocks[known:])
+            self._known_blocks[slot] = count
+            self._has_tokens[slot] |= entry.samples
+        return {"table_rows": rows, "table_columns": columns, "table_blocks": blocks}
+
+    def take_in(self, ints: dict[str, Tensor]) -> None:
+        """Add the blocks that `news` found."""
+        if len(ints["table_rows"]):
+            self._blocks[ints["table_rows"], ints["table_columns"]] = ints["table_blocks"]
+
+    def blocks(self, slots: Tensor, width: int) -> Tensor:
+        """Block table [R, width] of the slots; what lies behind a sequence's blocks is no one's."""
+        return self._blocks[slots, :width]
+
+    def newest(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """Positions of the newest tokens [A], and they with those before them [A, ngram].
+
+        Newest first; -1 before the start.
+        """
+        positions = self._lengths[slots] - 1
+        back = positions[:, None] - torch.arange(self._columns + 1, device=slots.device)
+        tokens = self._recent[slots[:, None], back % self._width]
+        return positions, tokens.masked_fill(back < 0, -1)
+
+    def write(self, slots: Tensor, lengths: Tensor, tokens: Tensor, accepted: Tensor) -> None:
+        """Add what a step chose: tokens [S, ngram - 1 + n] end with n new ones of each.
+
+        lengths [S] before the step; accepted + 1 of the new ones stand, the others are
+        overwritten before anyone reads them.
+        """
+        first = lengths - self._columns
+        positions = first[:, None] + torch.arange(tokens.shape[1], device=slots.device)
+        self._recent[slots[:, None], positions % self._width] = tokens
+        self._lengths[slots] = lengths + accepted + 1

@@ -1,0 +1,137 @@
+"""What a configuration comes to for one model on one kind of device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from engine.choices import AcceleratorKind, CacheFormat, KernelChoice, Precision, ReplayMode
+from engine.errors import ConfigError
+from kernels.target import triton_is_installed
+
+if TYPE_CHECKING:
+    from engine.config import EngineConfig
+    from engine.config_rules import ModelLimits
+
+_DEFAULT_KEEP_BEYOND_WINDOW = 12  # 140 rows at the window of 128 of V4.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedConfig:
+    """An EngineConfig for one model on one kind of device: nothing is left to choose."""
+
+    config: EngineConfig
+    dtype: Precision
+    cache_format: CacheFormat
+    accelerator: AcceleratorKind
+    kernels: KernelChoice  # REFERENCE or TRITON; single operations may still lack the latter
+    draft_length: int
+    replay_mode: ReplayMode  # OFF for a model without a decoder half
+    replay_keep_tokens: int
+    ring_slack: int
+    """Rows that window rings hold beyond the window: what a roll back may uncover."""
+    max_model_len: int
+    memory_fraction: float
+    prefill_chunk_tokens: int
+    overlap: bool  # never on a CPU, which does nothing while the host does something else
+
+
+def resolve(
+    config: EngineConfig,
+    facts: ModelLimits,
+    accelerator: AcceleratorKind = AcceleratorKind.CPU,
+) -> ResolvedConfig:
+    """Hold a configuration against a model. `accelerator` is what `auto` finds on this host.
+
+    ConfigError: drafts longer than the model's block; keep tokens below
+    `window + max(max_backtrack_tokens, draft_length + 1)` (DeepInfer's rule: rows that a
+    rejected draft uncovers must have been replayed); a context longer than the model's; a chunk
+    of a prompt that no step has room for; Triton kernels on a CPU.
+    """
+    kind = accelerator if config.accelerator is AcceleratorKind.AUTO else config.accelerator
+    on_cpu = kind is AcceleratorKind.CPU
+    draft_length = _draft_length(config, facts)
+    slack = max(config.max_backtrack_tokens, draft_length + 1)
+    dtype, cache_format = config.dtype, config.cache_format
+    if dtype is Precision.AUTO:
+        dtype = Precision.FLOAT32 if on_cpu else Precision.BFLOAT16
+    if cache_format is CacheFormat.AUTO:
+        cache_format = CacheFormat.PLAIN if on_cpu else CacheFormat.RELEASED
+    return ResolvedConfig(
+        config=config,
+        dtype=dtype,
+        cache_format=cache_format,
+        accelerator=kind,
+        kernels=_kernels(config, dtype, on_cpu=on_cpu),
+        draft_length=draft_length,
+        replay_mode=config.replay_mode if facts.can_truncate else ReplayMode.OFF,
+        replay_keep_tokens=_keep_tokens(config, facts.window, slack),
+        ring_slack=slack,
+        max_model_len=_context(config, facts),
+        memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
+        prefill_chunk_tokens=_chunk_tokens(config),
+        overlap=config.overlap and not on_cpu,
+    )
+
+
+def _chunk_tokens(config: EngineConfig) -> int:
+    """At least half a step; all that is left when every sequence takes one row."""
+    most = config.max_num_batched_tokens
+    if config.prefill_chunk_tokens is None:
+        return max(1, most - config.max_num_seqs, most // 2)
+    if config.prefill_chunk_tokens > most:
+        raise ConfigError(
+            f"{config.prefill_chunk_tokens} is more than a step runs.",
+            where="prefill_chunk_tokens",
+            remedy=f"Use at most max_num_batched_tokens ({most}).",
+        )
+    return config.prefill_chunk_tokens
+
+
+def _kernels(config: EngineConfig, dtype: Precision, *, on_cpu: bool) -> KernelChoice:
+    if config.kernels is KernelChoice.TRITON and on_cpu:
+        raise ConfigError(
+            "Triton kernels do not run on a CPU.", where="kernels", remedy="Use auto or reference."
+        )
+    if config.kernels is not KernelChoice.AUTO:
+        return config.kernels
+    can = not on_cpu and dtype is not Precision.FLOAT64 and triton_is_installed()
+    return KernelChoice.TRITON if can else KernelChoice.REFERENCE
+
+
+def _draft_length(config: EngineConfig, facts: ModelLimits) -> int:
+    if config.draft_length is None:
+        return facts.draft_block
+    if config.draft_length > facts.draft_block:
+        raise ConfigError(
+            f"{config.draft_length} is longer than the model's draft block.",
+            where="draft_length",
+            remedy=f"Use 0 to {facts.draft_block}.",
+        )
+    return config.draft_length
+
+
+def _keep_tokens(config: EngineConfig, window: int, slack: int) -> int:
+    least = window + slack
+    if config.replay_keep_tokens is None:
+        return max(window + _DEFAULT_KEEP_BEYOND_WINDOW, least)
+    if config.replay_mode is not ReplayMode.OFF and config.replay_keep_tokens < least:
+        raise ConfigError(
+            f"{config.replay_keep_tokens} is too few: the window of {window} and {slack} rows "
+            "that drafts or backtracking may uncover must be kept.",
+            where="replay_keep_tokens",
+            remedy=f"Use at least {least}.",
+        )
+    return config.replay_keep_tokens
+
+
+def _context(config: EngineConfig, facts: ModelLimits) -> int:
+    if config.max_model_len is None:
+        return facts.max_positions
+    if config.max_model_len > facts.max_positions:
+        raise ConfigError(
+            f"{config.max_model_len} is longer than the model's context.",
+            where="max_model_len",
+            remedy=f"Use at most {facts.max_positions}.",
+        )
+    return config.max_model_len

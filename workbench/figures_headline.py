@@ -1,0 +1,67 @@
+"""Which metrics answer the question of a run, by the form of its load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pandas as pd
+
+from workbench.columns import words_of
+from workbench.figures_text import in_order
+from workbench.pareto import DEFAULT_X, DEFAULT_Y
+
+BEST = {
+    "output_tok_s_device": "Best throughput per device",
+    "tok_s_user": "Best interactivity",
+    "ttft_s_p50": "Shortest median TTFT",
+    "energy_j_token": "Least energy per token",
+    "prefill_tok_s": "Best prefill throughput",
+    "energy_j_total_token": "Least energy per token, prompt included",
+    "decode_step_s": "Shortest decode step",
+    "accuracy": "Best accuracy",
+}
+"""Metric -> what the best value of it is called."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headline:
+    """The two axes of a run's front, the metrics of its tiles, and those of its table."""
+
+    x: str = DEFAULT_X.metric
+    y: str = DEFAULT_Y.metric
+    tiles: tuple[str, ...] = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "energy_j_token")
+    columns: tuple[str, ...] = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
+
+
+SERVING = Headline()
+FORMS = {
+    "prefill_step": Headline(
+        x="ttft_s_p50", y="prefill_tok_s",
+        tiles=("prefill_tok_s", "ttft_s_p50", "energy_j_total_token"),
+        columns=("prefill_tok_s", "ttft_s_p50", "rounds"),
+    ),
+    "decode_batch": Headline(
+        tiles=("output_tok_s_device", "tok_s_user", "decode_step_s", "energy_j_token"),
+        columns=("output_tok_s_device", "tok_s_user", "decode_step_s", "rounds"),
+    ),
+    "sessions": Headline(
+        columns=("output_tok_s_device", "tok_s_user", "ttft_s_p50", "sessions_completed"),
+    ),
+    "eval": Headline(
+        x="output_tok_s_device", y="accuracy",
+        tiles=("accuracy", "output_tok_s_device", "tok_s_user", "ttft_s_p50"),
+        columns=("accuracy", "output_tok_s_device", "tok_s_user", "e2e_s_p50"),
+    ),
+}  # fmt: skip
+
+
+def headline(points: pd.DataFrame) -> Headline:
+    """What leads the pages of a run; runs of several forms of load lead as serving does."""
+    found = [
+        value
+        for name in ("workload.kind", "workload.load")
+        if name in points and len(values := in_order(words_of(points[name]).unique())) == 1
+        for value in values
+        if value in FORMS
+    ]
+    return FORMS[found[0]] if found else SERVING
