@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 from engine.errors import CheckpointError
@@ -32,13 +33,14 @@ def resolve_model_dir(name_or_path: str | Path) -> Path:
 
     CheckpointError where neither exists.
     """
-    path = Path(name_or_path).expanduser()
-    if path.is_dir():
-        return path
     name = str(name_or_path)
-    shipped = _SHIPPED / name
-    if Path(name).name == name and (shipped / "config.json").is_file():
-        return shipped
+    with suppress(OSError, RuntimeError):  # a name too long for a file, an unknown ~user
+        path = Path(name_or_path).expanduser()
+        if path.is_dir():
+            return path
+        shipped = _SHIPPED / name
+        if Path(name).name == name and (shipped / "config.json").is_file():
+            return shipped
     raise CheckpointError(
         "there is no such checkpoint directory.",
         where=name,

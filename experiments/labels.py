@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from experiments.content import RandomIds
-from experiments.plan import Plan
 from experiments.records import MetricValue
-from experiments.targets.base import TargetFacts
+
+if TYPE_CHECKING:
+    from experiments.plan import Plan
+    from experiments.targets.base import TargetFacts
 
 INDICATIVE = "indicative"
 RANDOM_WEIGHTS = "random weights: acceptance is meaningless"

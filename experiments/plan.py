@@ -120,22 +120,25 @@ def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = No
         plan = Plan.model_validate(dict(source))
     except ValidationError as error:
         raise explain(error, Plan, where=where) from error
-    _refuse_beyond_64_bits(plan.document(), where)
+    _refuse_unstorable(plan.document(), where)
     workloads = [resolved_source(workload, base_dir) for workload in plan.workloads]
     http = plan.http.located(base_dir) if plan.http is not None else None
     return plan.model_copy(update={"workloads": workloads, "http": http})
 
 
-def _refuse_beyond_64_bits(value: object, where: str) -> None:
-    """Neither the store nor a float holds such a whole number, and no field means one."""
+def _refuse_unstorable(value: object, where: str) -> None:
+    """PlanError for half a character, and for a whole number beyond 64 bits: no field means one."""
+    if isinstance(value, str) and any("\ud800" <= one <= "\udfff" for one in value):
+        raise PlanError(f"is {brief(value)}, which is no text", where=where)
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise PlanError(f"is {brief(value)}: no number of a plan is so large", where=where)
     if isinstance(value, list):
         for one in cast("list[object]", value):
-            _refuse_beyond_64_bits(one, where)
+            _refuse_unstorable(one, where)
     if isinstance(value, dict):
         for name, one in cast("dict[str, object]", value).items():
-            _refuse_beyond_64_bits(one, f"{where}: {name}")
+            _refuse_unstorable(name, where)
+            _refuse_unstorable(one, f"{where}: {name}")
 
 
 class _UniqueKeys(yaml.SafeLoader):

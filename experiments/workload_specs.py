@@ -113,7 +113,7 @@ class EvalSpec(_Spec):
     set: str = Field(min_length=1)  # a name of experiments.evals.sets, or a JSONL file
     output_tokens: int = Field(default=512, ge=1)  # the most
     exact_output_length: Literal[False] = False  # an answer ends where it ends
-    samples: int = Field(default=1, ge=1)
+    samples: int = Field(default=1, ge=1, le=1000)
     pass_k: int | None = Field(default=None, ge=1)  # of pass@k; None: samples
     max_questions: int | None = Field(default=None, ge=1)  # the first of the set; None: all
     shuffle_seed: int = Field(default=0, ge=0)  # of the order of choices

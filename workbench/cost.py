@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.labels import SIMULATED
 from experiments.metric_specs import Direction, MetricSpec
 from workbench.prices import Price, Prices, prices_of_store
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 MILLION = 1e6
 HOUR_S = 3600.0
-SIMULATED = "simulated"
 FACTS = ("cost.prices", "cost.tier", "cost.usd_device_h", "cost.devices", "cost.accelerator")
 """Columns beside the costs: the table's version, and what went into the numbers."""
 

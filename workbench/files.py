@@ -186,12 +186,22 @@ def free_bytes(folder: Path) -> int | None:
 
 
 def read_parquet(path: Path) -> pd.DataFrame:
-    """One Parquet file as a table, through DuckDB where it is installed."""
+    """One Parquet file as a table, through DuckDB where it is installed; StoreError if damaged."""
     try:
         import duckdb
     except ImportError:
-        import pandas as pd
+        return _read_by_pandas(path)
+    try:
+        with duckdb.connect() as connection:
+            return connection.read_parquet(str(path)).df()
+    except duckdb.Error as error:
+        raise unreadable(path, error) from error
 
+
+def _read_by_pandas(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    try:
         return pd.read_parquet(path)
-    with duckdb.connect() as connection:
-        return connection.read_parquet(str(path)).df()
+    except (OSError, ValueError) as error:
+        raise unreadable(path, error) from error

@@ -13,7 +13,7 @@ import re
 import resource
 import shutil
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,14 +57,39 @@ class Facts:
 def host_facts(root: Path = Path("/")) -> Facts:
     """Processor, memory and system facts; `root` is where proc and sys are looked up."""
     facts = Facts()
-    cpu_text = _text(root / "proc/cpuinfo") or ""
-    readers: Mapping[str, Callable[[], object]] = {
+    for name, read in (_system(root) | _processor(root)).items():
+        facts.add(name, read)
+    return facts
+
+
+def _system(root: Path) -> dict[str, Callable[[], object]]:
+    return {
         "hostname_hash": lambda: hashlib.sha256(socket.gethostname().encode()).hexdigest()[:12],
         "os": platform.system,
         "os_release": lambda: platform.freedesktop_os_release()["PRETTY_NAME"],
         "kernel": platform.release,
         "machine": platform.machine,
         "libc": lambda: " ".join(platform.libc_ver()).strip() or None,
+        "locked_memory_limit_bytes": _locked_memory,
+        "open_files_limit": lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "user_is_root": lambda: os.geteuid() == 0,
+        "huge_pages": lambda: _text(root / "sys/kernel/mm/transparent_hugepage/enabled"),
+        "clock_source": lambda: _text(
+            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
+        ),
+        "memory_bytes": lambda: psutil.virtual_memory().total,
+        "memory_available_bytes": lambda: psutil.virtual_memory().available,
+        "memory_limit_bytes": lambda: _memory_limit(root),
+        "swap_bytes": lambda: psutil.swap_memory().total,
+        "load_average": lambda: [round(value, 2) for value in os.getloadavg()],
+        "processes": lambda: len(psutil.pids()),
+        "container": lambda: _container(root),
+    }
+
+
+def _processor(root: Path) -> dict[str, Callable[[], object]]:
+    cpu_text = _text(root / "proc/cpuinfo") or ""
+    return {
         "cpu_model": lambda: _cpu_line(cpu_text, "model name") or platform.processor() or None,
         "cpu_microcode": lambda: _cpu_line(cpu_text, "microcode"),
         "cpu_features": lambda: _features(cpu_text),
@@ -84,24 +109,7 @@ def host_facts(root: Path = Path("/")) -> Facts:
         "smt": lambda: _text(root / "sys/devices/system/cpu/smt/control"),
         "perf_event_paranoid": lambda: _text(root / "proc/sys/kernel/perf_event_paranoid"),
         "processor_energy_readable": lambda: _may_read(root / "sys/class/powercap"),
-        "locked_memory_limit_bytes": _locked_memory,
-        "open_files_limit": lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0],
-        "user_is_root": lambda: os.geteuid() == 0,
-        "huge_pages": lambda: _text(root / "sys/kernel/mm/transparent_hugepage/enabled"),
-        "clock_source": lambda: _text(
-            root / "sys/devices/system/clocksource/clocksource0/current_clocksource"
-        ),
-        "memory_bytes": lambda: psutil.virtual_memory().total,
-        "memory_available_bytes": lambda: psutil.virtual_memory().available,
-        "memory_limit_bytes": lambda: _memory_limit(root),
-        "swap_bytes": lambda: psutil.swap_memory().total,
-        "load_average": lambda: [round(value, 2) for value in os.getloadavg()],
-        "processes": lambda: len(psutil.pids()),
-        "container": lambda: _container(root),
     }
-    for name, read in readers.items():
-        facts.add(name, read)
-    return facts
 
 
 DEVICE_FACTS: tuple[str, ...] = ("devices", "driver", "cuda_driver", "nvml", "device_topology")

@@ -76,7 +76,7 @@ class Replan:
         return not self.bundled and not self.here
 
 
-class Agreement(StrEnum):
+class ReproducedState(StrEnum):
     """How a number came out when it was measured again."""
 
     REPRODUCED = "reproduced"  # within the tolerance, interval and all
@@ -93,7 +93,7 @@ class Reproduced:
     ratio: float | None
     low: float | None
     high: float | None
-    state: Agreement
+    state: ReproducedState
     sentence: str
 
 
@@ -109,7 +109,7 @@ class Reproduction:
     @property
     def failed(self) -> bool:
         """True where a number differs beyond doubt."""
-        return any(row.state is Agreement.DIFFERS for row in self.rows)
+        return any(row.state is ReproducedState.DIFFERS for row in self.rows)
 
 
 def replan(run: Run, store: Store, *, model: str | None = None) -> Replan:
@@ -223,19 +223,19 @@ def _reproduced(found: Delta, tolerance: float) -> Reproduced:
     )  # fmt: skip
 
 
-def _state(found: Delta, tolerance: float) -> Agreement:
+def _state(found: Delta, tolerance: float) -> ReproducedState:
     """A change within one run cannot show that another run differs."""
     if found.ratio is None:
-        return Agreement.NOT_JUDGED
+        return ReproducedState.NOT_JUDGED
     least, most = 1 / (1 + tolerance), 1 + tolerance
     low, high = found.low, found.high
     if low is None or high is None:
-        return Agreement.UNDECIDED
+        return ReproducedState.UNDECIDED
     if least <= low and high <= most:
-        return Agreement.REPRODUCED
+        return ReproducedState.REPRODUCED
     if (high < least or low > most) and found.basis != Basis.WITHIN_RUN:
-        return Agreement.DIFFERS
-    return Agreement.UNDECIDED
+        return ReproducedState.DIFFERS
+    return ReproducedState.UNDECIDED
 
 
 def _spread(found: Delta) -> str:

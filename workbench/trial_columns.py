@@ -36,8 +36,14 @@ def trial_columns(folder: Path, document: Mapping[str, object]) -> RequestColumn
 
     try:
         table = pyarrow.parquet.read_table(folder / "requests.parquet", columns=[*WANTED, KINDS])
-    except (OSError, pyarrow.ArrowException):
-        return None
+        return _columns_reported(table, document)
+    except (OSError, pyarrow.ArrowException, ValueError, LookupError, TypeError):
+        return None  # damaged
+
+
+def _columns_reported(
+    table: pyarrow.Table, document: Mapping[str, object]
+) -> RequestColumns | None:
     window = document.get("window_s")
     begin = float(window[0]) if isinstance(window, list) else -np.inf
     for earliest_s in (-np.inf, begin):
@@ -60,7 +66,8 @@ def quantiles_of(
 def _columns(table: pyarrow.Table, earliest_s: float) -> RequestColumns:
     sent_s = _numbers(table, "sent_s")
     measured = ~_flags(table, "warm_up") & np.isfinite(sent_s)
-    counts = np.asarray(table["chunk_time_s"].combine_chunks().value_lengths(), dtype=np.int64)
+    lengths = table["chunk_time_s"].combine_chunks().value_lengths()
+    counts = np.asarray(lengths.fill_null(0), dtype=np.int64)
     reasons = table["finish_reason"].to_pylist()
     ended = np.array([r not in (None, "abort", "error") for r in reasons], dtype=bool)
     fine = np.array([error is None for error in table["error"].to_pylist()], dtype=bool)

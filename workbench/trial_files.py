@@ -96,15 +96,30 @@ def check_document(found: Mapping[str, object], path: Path) -> None:
             raise _damaged(f"{name} is {str(found.get(name))[:80]!r}", path)
     if found["state"] not in set(TrialState):
         raise _damaged(f"state is {str(found['state'])[:80]!r}", path)
-    metrics = found["metrics"]
+    labels, metrics = found["labels"], found["metrics"]
+    if not all(isinstance(label, str) for label in labels):  # type: ignore[attr-defined]
+        raise _damaged(f"labels is {str(labels)[:80]!r}", path)
+    if not _is_window(found.get("window_s")):
+        raise _damaged(f"window_s is {str(found['window_s'])[:80]!r}", path)
     assert isinstance(metrics, dict)
     for name, metric in metrics.items():
         if not isinstance(metric, dict) or "value" not in metric:
             raise _damaged(f"the metric {name[:80]!r} has no value", path)
 
 
+def _is_window(value: object) -> bool:
+    if value is None:
+        return True
+    return (
+        isinstance(value, list)
+        and len(value) == 2
+        and all(isinstance(edge, int | float) for edge in value)
+    )
+
+
 _KINDS: dict[str, type] = {
-    "trial_id": str, "state": str, "point": dict, "metrics": dict, "labels": list, "gates": list
+    "trial_id": str, "state": str, "point": dict, "metrics": dict, "labels": list, "gates": list,
+    "repeat": int,
 }  # fmt: skip
 
 

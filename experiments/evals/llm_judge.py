@@ -11,14 +11,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-
-import httpx
+from typing import TYPE_CHECKING
 
 from engine.environment import read_variable
 from experiments.evals.questions import AnswerKind, Question
 from experiments.evals.rules import expected
 from experiments.records import EvalVerdict
 from experiments.targets.http_json import dig, items, text
+
+if TYPE_CHECKING:
+    import httpx
 
 BASE_URL, MODEL, API_KEY = "EVAL_JUDGE_BASE_URL", "EVAL_JUDGE_MODEL", "EVAL_JUDGE_API_KEY"
 JUDGED_KINDS = frozenset(
@@ -94,8 +96,11 @@ class LlmJudge:
         transport: httpx.BaseTransport | None = None,
         pause: Callable[[float], None] = time.sleep,
     ) -> None:
+        import httpx  # not needed to measure speed
+
         self._settings = settings
         self._pause = pause
+        self._failures = (httpx.HTTPError, httpx.InvalidURL, ValueError)
         self._client = httpx.Client(transport=transport, timeout=TIMEOUT_S, trust_env=False)
 
     @property
@@ -112,7 +117,7 @@ class LlmJudge:
         question, output = asked
         try:
             said = self._said(_prompt(question, output))
-        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+        except self._failures as error:
             what = f"{type(error).__name__}: {error}".replace(self._settings.api_key, "...")
             what = what.replace(self._settings.base_url, "the judge")
             return Opinion(verdict=None, reason=f"the judge failed: {what}")

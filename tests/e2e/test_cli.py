@@ -502,7 +502,10 @@ WITHOUT = """
 import sys
 class Absent:
     def find_spec(self, name, path=None, target=None):
-        if name in ("streamlit", "duckdb", "plotly", "pandas", "IPython", "jinja2", "jupyterlab"):
+        if name in (
+            "streamlit", "duckdb", "plotly", "pandas", "IPython", "jinja2", "jupyterlab",
+            "httpx", "sniffio", "optuna",
+        ):
             raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 sys.meta_path.insert(0, Absent())
 from workbench.cli import main

@@ -241,7 +241,7 @@ def test_a_shipped_checkpoint_resolves_by_name(tmp_path, monkeypatch, made):
     assert resolve_model_dir("toy") == made["toy"]
 
 
-@pytest.mark.parametrize("name", ["nowhere", "../nowhere", ""])
+@pytest.mark.parametrize("name", ["nowhere", "../nowhere", "", "x" * 5000, "~nobody-here/x"])
 def test_an_unknown_checkpoint_is_refused_with_the_remedy(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(CheckpointError, match="make-checkpoint toy"):

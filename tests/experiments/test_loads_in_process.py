@@ -51,25 +51,24 @@ LOADS = {
 }
 
 
+def measured_on(toy, engine=None, **fields):
+    sizes = {"model": str(toy), "num_threads": 1, "max_model_len": 128, "max_num_seqs": 4}
+    plan = load_plan(
+        {"name": "loads", "protocol": QUICK, "engine": {**sizes, **(engine or {})}, **fields}
+    )
+    (record,) = run(plan, target_factory(plan), observer=NoObserver())
+    return record
+
+
 @pytest.mark.parametrize("name", LOADS)
 def test_every_form_of_load_is_measured_on_the_engine(toy, turns, name):
     synthetic = {"name": "s", "kind": "synthetic", "prompt_tokens": 16, "output_tokens": 8}
-    plan = load_plan(
-        {
-            "name": "loads",
-            "protocol": QUICK,
-            "engine": {
-                "model": str(toy),
-                "num_threads": 1,
-                "max_model_len": 128,
-                "max_num_seqs": 4,
-            },
-            "workloads": [turns if name == "trace" else synthetic],
-            "load": LOADS[name],
-            "gates": {"rate_shortfall": None, "littles_law": None},  # the host may be busy
-        }
+    record = measured_on(
+        toy,
+        workloads=[turns if name == "trace" else synthetic],
+        load=LOADS[name],
+        gates={"rate_shortfall": None, "littles_law": None},  # the host may be busy
     )
-    (record,) = run(plan, target_factory(plan), observer=NoObserver())
     assert record.state is TrialState.OK, record.reason
     metrics = {key: metric.value for key, metric in record.metrics.items()}
     assert metrics["output_tok_s"] > 0
@@ -89,21 +88,11 @@ def test_every_form_of_load_is_measured_on_the_engine(toy, turns, name):
 
 def test_a_batch_of_the_engine_is_counted_step_by_step(toy):
     """Whatever a step brings, tokens of the full batch over its time are what the steps were."""
-    plan = load_plan(
-        {
-            "name": "loads",
-            "protocol": QUICK,
-            "engine": {
-                "model": str(toy),
-                "num_threads": 1,
-                "max_model_len": 128,
-                "max_num_seqs": 4,
-                "draft_length": 0,
-            },
-            "workloads": [{"name": "s", "kind": "synthetic"}],
-            "load": LOADS["decode_batch"],
-        }
+    record = measured_on(
+        toy,
+        engine={"draft_length": 0},
+        workloads=[{"name": "s", "kind": "synthetic"}],
+        load=LOADS["decode_batch"],
     )
-    (record,) = run(plan, target_factory(plan), observer=NoObserver())
     metrics = {key: metric.value for key, metric in record.metrics.items()}
     assert metrics["output_tok_s"] == pytest.approx(3 / metrics["decode_step_s"], rel=0.01)

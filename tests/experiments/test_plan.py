@@ -277,6 +277,7 @@ def test_the_published_plans_can_be_read():
         ({"load": {"kind": "ramp", "rate": 2.0, "ramp_s": 1e-300}}, "load.ramp.ramp_s"),
         ({"load": {"kind": "trace", "time_scale": 1e300}}, "load.trace.time_scale"),
         ({"seed": 2**63}, "seed.*so large"),
+        ({"engine": {"model": "a\ud800"}}, "engine: model.*no text"),
         ({"gates": {"foreign_processes": 10**400}}, "gates: foreign_processes.*so large"),
         ({"axes": [{"product": {"batch_size": [1, 10**5000]}}]}, "thousands of digits"),
         ({"load": {"kind": "trace", "time_scale": float("nan")}}, "finite number"),

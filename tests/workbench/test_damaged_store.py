@@ -2,13 +2,16 @@
 
 import json
 import sqlite3
+import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from engine import make_checkpoint as maker
 from experiments.plan import load_plan
-from tests.fakes import records
+from tests.fakes import measured, records
 from workbench.errors import StoreError
 from workbench.lock import is_writing
 from workbench.runs import random_checkpoint, with_checkpoint
@@ -53,6 +56,10 @@ def test_a_run_whose_number_of_trials_is_none_is_refused_alone(two_runs, planned
         {"metrics": [1]},
         {"metrics": {"tok_s_user": 7}},
         {"labels": None},
+        {"labels": [{"a": 1}]},
+        {"repeat": "first"},
+        {"window_s": [None]},
+        {"window_s": "all"},
         {"gates": {}},
     ],
 )
@@ -60,6 +67,38 @@ def test_a_trial_of_a_wrong_shape_refuses_its_run_alone(two_runs, fields):
     store, sound, folder = two_runs
     changed(next(folder.rglob("trial.json")), **fields)
     assert only_the_sound_run_is_read(store, sound, folder)
+
+
+def test_rows_that_are_no_parquet_are_refused_by_their_file(two_runs, monkeypatch):
+    _, sound, _ = two_runs
+    (trial,) = sound.trial_ids()
+    for content in (b"", b"PAR1 and no more"):
+        sound.files(trial)["requests.parquet"].write_bytes(content)
+        for _ in range(2):  # by duckdb, and without it
+            with pytest.raises(StoreError, match=r"requests\.parquet"):
+                sound.requests(trial)
+            monkeypatch.setitem(sys.modules, "duckdb", None)
+        monkeypatch.delitem(sys.modules, "duckdb")
+
+
+DAMAGE = {
+    "chunk_tokens": lambda rows: pa.array([[1]] * rows),
+    "chunk_time_s": lambda rows: pa.array([None] * rows, type=pa.list_(pa.float64())),
+    "sent_s": lambda rows: pa.array(["soon"] * rows),
+}
+
+
+@pytest.mark.parametrize("column", DAMAGE)
+def test_requests_that_make_no_sense_give_no_quantile_and_stop_no_table(tmp_path, column):
+    run = records.fill_store(tmp_path, measured.repeats(2))
+    path = run.files(sorted(run.trial_ids())[0])["requests.parquet"]
+    table = pq.read_table(path)
+    place = table.column_names.index(column)
+    pq.write_table(table.set_column(place, column, DAMAGE[column](len(table))), path)
+    (point,) = run.points().to_dict("records")
+    assert point["ttft_s_p50"] != point["ttft_s_p50"]
+    assert "not read" in point["ttft_s_p50.reason"]
+    assert point["ttft_s_mean"] > 0
 
 
 @pytest.mark.parametrize("name", ["run.json", "trial.json"])

@@ -11,7 +11,7 @@ from tests.fakes.sweeps import SYNTHETIC
 from workbench.bundle import opened
 from workbench.cli import app
 from workbench.report import write_bundle
-from workbench.reproduce import Agreement, replan, reproduction
+from workbench.reproduce import ReproducedState, replan, reproduction
 from workbench.runs import begin, outlook
 from workbench.store import Store
 
@@ -114,12 +114,12 @@ def stored(folder, name, speed, repeats=4):
 
 
 @pytest.mark.parametrize(
-    ("speed", "state"), [(1.0, Agreement.REPRODUCED), (1.5, Agreement.DIFFERS)]
+    ("speed", "state"), [(1.0, ReproducedState.REPRODUCED), (1.5, ReproducedState.DIFFERS)]
 )
 def test_a_number_is_reproduced_or_differs_by_its_whole_interval(tmp_path, speed, state):
     found = reproduction(stored(tmp_path, "a", 1.0), stored(tmp_path, "b", speed), tolerance=0.1)
     assert {row.state for row in found.rows} == {state}
-    assert found.failed == (state is Agreement.DIFFERS)
+    assert found.failed == (state is ReproducedState.DIFFERS)
     for row in found.rows:
         assert row.low <= row.ratio <= row.high
         assert str(state) in row.sentence
@@ -132,7 +132,7 @@ def test_one_repeat_never_shows_that_another_run_differs(tmp_path):
     ]
     found = reproduction(*runs, tolerance=0.1)
     assert found.rows
-    assert {row.state for row in found.rows} == {Agreement.UNDECIDED}
+    assert {row.state for row in found.rows} == {ReproducedState.UNDECIDED}
     assert not found.failed
 
 
