@@ -13,29 +13,14 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from kernels.launches import POINTERS, Launch, launches
 
 BUDGET = Path(__file__).parent / "configs" / "budget.json"
 ARCHITECTURES = (90, 100)
-POINTERS = ("*bf16", "*fp32")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """A kernel with the types of its arguments, as its launcher starts it."""
-
-    address: str  # module:kernel
-    types: Mapping[str, str]
-    constants: Mapping[str, object] = field(default_factory=dict)
-    warps: int = 4
-
-    @property
-    def name(self) -> str:
-        """`rms_norm_kernel BLOCK=8192`."""
-        told = " ".join(f"{k}={v}" for k, v in self.constants.items())
-        return f"{self.address.rpartition(':')[2]} {told}".strip()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,66 +30,6 @@ class Resources:
     registers: int
     spill_bytes: int
     shared_bytes: int
-
-
-def _pointers(names: str, kind: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), kind)
-
-
-def launches() -> Iterator[Launch]:
-    """Every kernel at the sizes of DeepSeek-V4.1-Flash."""
-    hyper = "kernels.hyper_connection.triton_cuda"
-    yield Launch(
-        address="kernels.norm.triton_cuda:rms_norm_kernel",
-        types=_pointers("x out", "*bf16")
-        | {"weight": "*fp32", "row_stride": "i32", "width": "i32", "eps": "fp32"},
-        constants={"BLOCK": 8192},
-        warps=8,
-    )
-    yield Launch(
-        address="kernels.activation.triton_cuda:swiglu_kernel",
-        types=_pointers("gate_up out", "*bf16")
-        | {"weight": "*fp32", "width": "i32", "blocks": "i32", "limit": "fp32"},
-        constants={"HAS_WEIGHT": True, "BLOCK": 1024},
-    )
-    yield Launch(
-        address="kernels.rotary.triton_cuda:rotate_kernel",
-        types=_pointers("x out", "*bf16")
-        | _pointers("cos sin", "*fp32")
-        | _pointers("heads row_stride head_stride dim width turn_stride", "i32"),
-        constants={"BLOCK": 512},
-        warps=1,
-    )
-    yield Launch(
-        address=f"{hyper}:partial_kernel",
-        types=_pointers("streams", "*bf16")
-        | _pointers("fn partial", "*fp32")
-        | _pointers("rows columns outputs", "i32"),
-        constants={"OUT": 32, "ROWS": 16, "SLICE": 1024, "BLOCK": 64},
-    )
-    yield Launch(
-        address=f"{hyper}:finish_kernel",
-        types=_pointers("partial base scale pre post matrix", "*fp32")
-        | _pointers("rows columns parts iterations", "i32")
-        | _pointers("norm_eps eps", "fp32"),
-        constants={"N": 4, "N2": 4, "OUT": 32},
-        warps=1,
-    )
-    yield Launch(
-        address=f"{hyper}:collapse_norm_kernel",
-        types=_pointers("streams out", "*bf16")
-        | _pointers("pre weight", "*fp32")
-        | {"width": "i32", "eps": "fp32"},
-        constants={"N": 4, "BLOCK": 8192},
-        warps=8,
-    )
-    yield Launch(
-        address=f"{hyper}:expand_kernel",
-        types=_pointers("y streams out", "*bf16")
-        | _pointers("post matrix", "*fp32")
-        | _pointers("width blocks", "i32"),
-        constants={"N": 4, "BLOCK": 1024},
-    )
 
 
 def compiled(launch: Launch, arch: int) -> Resources:
@@ -122,12 +47,10 @@ def compiled(launch: Launch, arch: int) -> Resources:
     aligned = {
         (i,): [["tt.divisibility", 16]]
         for i, n in enumerate(kernel.arg_names)
-        if launch.types.get(n) in POINTERS
+        if launch.types.get(n) in POINTERS or n in launch.even
     }
     source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
-    made = triton.compile(
-        source, target=GPUTarget("cuda", arch, 32), options={"num_warps": launch.warps}
-    )
+    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
     registers, spilled = _usage(made.asm["cubin"])
     return Resources(registers=registers, spill_bytes=spilled, shared_bytes=made.metadata.shared)
 

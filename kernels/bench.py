@@ -3,7 +3,8 @@
 The floor is the least bytes that a case must move over the bandwidth of a large copy measured
 in the same run. Times are of replays of a captured graph of several calls, the median of
 `ROUNDS`, implementations in turn. Cold: each call reads another of several sets of inputs that
-together exceed the cache; warm: the same set again and again.
+together exceed the cache; warm: the same set again and again. A definition that waits for the
+device cannot be captured, and is left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from pathlib import Path
 
 import torch
 
-from kernels.cases import RELEASE_CASES, Case
+from kernels.case import Arguments, Case, Run
+from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.ops import REFERENCE
 from kernels.plan import IMPLEMENTATIONS, load
 
@@ -27,7 +29,6 @@ ROUNDS = 25
 CALLS = 12
 CACHE_BYTES = 128_000_000  # more than any L2 of today
 MOST_SETS = 12
-Run = Callable[..., object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +59,14 @@ class Bench:
 
     def time(self, case: Case, rows: int) -> list[Timing]:
         """The definition and every implementation, on the same inputs."""
-        size = rows * case.bytes_per_row(2) + case.fixed_bytes
+        size = case.floor_bytes(rows, 2)
         count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
         sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
-        runs: dict[str, Run] = {"reference": getattr(REFERENCE, case.op)}
+        runs: dict[str, Run] = {} if case.waits else {"reference": getattr(REFERENCE, case.op)}
         runs |= {i.name: load(i) for i in IMPLEMENTATIONS if i.op == case.op}
-        cold = self._compare({name: self._captured(run, sets) for name, run in runs.items()})
-        warm = self._compare({name: self._captured(run, sets[:1]) for name, run in runs.items()})
+        calls = {name: self._called(run, case) for name, run in runs.items()}
+        cold = self._compare({name: self._captured(run, sets) for name, run in calls.items()})
+        warm = self._compare({name: self._captured(run, sets[:1]) for name, run in calls.items()})
         return [
             Timing(
                 op=case.op,
@@ -78,7 +80,11 @@ class Bench:
             for name in runs
         ]
 
-    def _captured(self, run: Run, sets: list[tuple[object, ...]]) -> torch.cuda.CUDAGraph:  # noqa: TID251
+    def _called(self, run: Run, case: Case) -> Run:
+        """By the arguments of the case, in the order that it makes them."""
+        return lambda *arguments: case.call(run, arguments)
+
+    def _captured(self, run: Run, sets: list[Arguments]) -> torch.cuda.CUDAGraph:  # noqa: TID251
         for arguments in sets[:2]:
             run(*arguments)  # compiles, and fills caches of the libraries
         graph = torch.cuda.CUDAGraph()  # noqa: TID251
@@ -123,7 +129,7 @@ def main() -> int:
     bench = Bench(torch.device("cuda"))
     print(f"copy {bench.copy_bytes_s / 1e12:.2f} TB/s")  # noqa: T201
     found: list[Timing] = []
-    for case in RELEASE_CASES:
+    for case in (*RELEASE_CASES, *TIMED_CASES):
         if options.op is None or case.op in options.op:
             for rows in ROWS:
                 timings = bench.time(case, rows)

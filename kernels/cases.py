@@ -1,43 +1,27 @@
 """Inputs on which operations are checked and timed, and the least bytes that each must move.
 
-A case makes fresh random arguments of one operation at a number of rows. The sizes are those of
+The sizes are those of
 DeepSeek-V4.1-Flash unless the name says otherwise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import torch
-from torch import Tensor
 
+from kernels import formats
+from kernels.case import Arguments, Case, Make, normal
+from kernels.cases_cache import attend_case, best_case, insert_case, round_case, score_case
+from kernels.cases_engram import gated_add_case, look_up_case
+from kernels.cases_moe import experts_case, route_case
+from kernels.formats import PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
-
-Arguments = tuple[object, ...]
-Make = Callable[[int, torch.dtype, torch.device], Arguments]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """One operation at one width; rows are free."""
-
-    op: str
-    name: str
-    make: Make
-    bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
-    fixed_bytes: int = 0  # parameters, read once
-
-
-def _normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    return torch.randn(shape, dtype=torch.float32, device=device).to(dtype)
 
 
 def _norm(width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.rand(width, device=device) + 0.5
-        return _normal((rows, width), dtype, device), weight, 1e-6
+        return normal((rows, width), dtype, device), weight, 1e-6
 
     return Case(
         op="rms_norm",
@@ -52,7 +36,7 @@ def _rotate(heads: int, dim: int, width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         freqs = frequencies(width, 1e4).float().to(device)
         positions = torch.randint(0, 100_000, (rows,), device=device)
-        return _normal((rows, heads, dim), dtype, device), rotation(positions, freqs)
+        return normal((rows, heads, dim), dtype, device), rotation(positions, freqs)
 
     return Case(
         op="rotate",
@@ -62,10 +46,24 @@ def _rotate(heads: int, dim: int, width: int) -> Case:
     )
 
 
+def _rotation(width: int) -> Case:
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        freqs = frequencies(width, 1e4).float().to(device)
+        return torch.randint(0, 1_000_000, (rows,), device=device), freqs
+
+    return Case(
+        op="rotation",
+        name=f"width {width}",
+        make=make,
+        bytes_per_row=lambda size: 8 * width + 8,
+        is_rounding=True,
+    )
+
+
 def _swiglu(width: int) -> Case:
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.rand(rows, device=device)
-        return 5 * _normal((rows, 2 * width), dtype, device), 7.0, weight
+        return 5 * normal((rows, 2 * width), dtype, device), 7.0, weight
 
     return Case(
         op="swiglu",
@@ -88,11 +86,11 @@ def _streams(op: str, n: int, width: int) -> Case:
             norm_eps=1e-6,
             eps=1e-6,
         )
-        return _normal((rows, n, width), dtype, device), mixing
+        return normal((rows, n, width), dtype, device), mixing
 
     def collapse(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         pre = torch.rand(rows, n, device=device)
-        return _normal((rows, n, width), dtype, device), pre, torch.rand(width, device=device), 1e-6
+        return normal((rows, n, width), dtype, device), pre, torch.rand(width, device=device), 1e-6
 
     def expand(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         mixed = Mixes(
@@ -100,8 +98,8 @@ def _streams(op: str, n: int, width: int) -> Case:
             post=torch.rand(rows, n, device=device),
             matrix=torch.rand(rows, n, n, device=device),
         )
-        y = _normal((rows, width), dtype, device)
-        return y, _normal((rows, n, width), dtype, device), mixed
+        y = normal((rows, width), dtype, device)
+        return y, normal((rows, n, width), dtype, device), mixed
 
     makers: dict[str, Make] = {"mixes": mixes, "collapse_norm": collapse, "expand": expand}
     activations = {"mixes": n, "collapse_norm": n + 1, "expand": 2 * n + 1}[op] * width
@@ -120,15 +118,49 @@ RELEASE_CASES = (
     _norm(5120),
     _norm(1280),
     _rotate(64, 512, 64),
+    _rotation(64),
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
+    route_case(384, 5120, 6),
+    insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
+    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    score_case(64, 128, 4096, formats.FP4_GROUP32),
+    best_case(4096, 512),
+    best_case(20_000, 512),
+    look_up_case(4, 8, 64),
+    gated_add_case(4, 5120),
 )
+CHECKED_CASES = (
+    experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
+    *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
+    attend_case(64, 512, 128, 512, (None, None)),
+)
+TIMED_CASES = (experts_case(384, 5120, 2048, 6),)
 SMALL_CASES = (
     _norm(64),
     _norm(100),  # no power of two
     _rotate(4, 64, 16),
     _rotate(1, 48, 16),
+    _rotation(16),
+    _rotation(20),
     _swiglu(300),
     *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
+    route_case(8, 192, 2),
+    route_case(33, 100, 3),
+    experts_case(8, 192, 96, 2),
+    experts_case(6, 40, 24, 3),
+    *(insert_case(64, 16, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
+    attend_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    attend_case(6, 64, 64, 100, (None, None)),  # more than one split
+    attend_case(20, 32, 40, 0, (None, None)),
+    score_case(4, 32, 100, formats.FP4_GROUP32),
+    score_case(20, 64, 60, None),
+    best_case(300, 24),
+    best_case(40, 64),  # fewer than are asked for
+    *(round_case(64, p) for p in PACKED_FORMATS),
+    look_up_case(4, 2, 32),
+    look_up_case(3, 3, 20),
+    gated_add_case(2, 192),
+    gated_add_case(3, 100),
 )
 """Widths of the tiny checkpoints, and some that fit no block."""

@@ -10,12 +10,25 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from kernels import formats
 from kernels.activation import reference as activation
+from kernels.attention import reference as attention
+from kernels.attention.reference import ChosenRows, OwnRows
+from kernels.cache_ops import reference as cache_ops
+from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
+from kernels.engram import reference as engram
+from kernels.engram.reference import HashConstants
+from kernels.grouped_matmul import reference as grouped_matmul
+from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
 from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.indexer import reference as indexer
 from kernels.norm import reference as norm
 from kernels.rotary import reference as rotary
 from kernels.rotary.reference import Rotation
+from kernels.routing import reference as routing
+from kernels.routing.reference import Router
+from kernels.topk import reference as topk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,13 +36,36 @@ class Ops:
     """One implementation of each operation; signatures and results are the definition's."""
 
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
+    rotation: Callable[[Tensor, Tensor], Rotation] = rotary.rotation
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
+    route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
+    run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Tensor], Tensor] = (
+        grouped_matmul.run_experts
+    )
+    insert_rows: Callable[[CachedRows, Tensor, Tensor, RowNorm | None, Rotation], None] = (
+        cache_ops.insert_rows
+    )
+    attend_cached: Callable[[Tensor, OwnRows, ChosenRows | None, Tensor, float], Tensor] = (
+        attention.attend_cached
+    )
+    score_rows: Callable[[Tensor, Tensor, CachedRows, Pages, Tensor, int], Tensor] = (
+        indexer.score_rows
+    )
+    best_rows: Callable[[Tensor, int, Pages], Tensor] = topk.best_rows
+    quantise_dequantise: Callable[[Tensor, str], Tensor] = formats.quantise_dequantise
+    look_up: Callable[[Tensor, HashConstants, Tensor], Tensor] = engram.look_up
+    gated_add: Callable[[Tensor, Tensor, Tensor, float], Tensor] = engram.gated_add
     mixes: Callable[[Tensor, Mixing], Mixes] = hyper_connection.mixes
     collapse_norm: Callable[[Tensor, Tensor, Tensor, float], Tensor] = (
         hyper_connection.collapse_norm
     )
     expand: Callable[[Tensor, Tensor, Mixes], Tensor] = hyper_connection.expand
+
+    @property
+    def reads_caches(self) -> bool:
+        """Whether attention reads cache rows where they lie, rather than a copy of them."""
+        return self.attend_cached is not attention.attend_cached
 
 
 REFERENCE = Ops()

@@ -17,6 +17,10 @@ from kernels.target import KernelChoice, Target
 
 WIDEST_ROW = 16384  # values of one row that a program holds in registers
 MOST_STREAMS = 5
+MOST_EXPERTS = 4095
+WIDEST_CACHED = 512
+NARROWEST_HEAD = 16  # of a matrix instruction
+WIDEST_FLOAT32_HEAD = 128
 
 
 class KernelError(WorkbenchError):
@@ -31,6 +35,8 @@ class ModelShape:
     width: int  # of the residual
     head_dim: int
     streams: int  # of the residual; 1 without hyper-connections
+    experts: int = 0  # that a row chooses from; 0 without a mixture
+    index_dim: int = 0  # of an index key; 0 without an indexer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,14 +96,45 @@ def _streams(target: Target, shape: ModelShape) -> str | None:
     return _wide_rows(target, shape)
 
 
+def _experts(target: Target, shape: ModelShape) -> str | None:
+    if not 1 <= shape.experts <= MOST_EXPERTS:
+        return f"{shape.experts} experts, 1 to {MOST_EXPERTS} are supported"
+    return _no_triton(target, shape)
+
+
+def _cached(target: Target, shape: ModelShape) -> str | None:
+    for width in (shape.head_dim, shape.index_dim):
+        if width & (width - 1) or width > WIDEST_CACHED:
+            return f"cached rows of {width} values, powers of two to {WIDEST_CACHED} are supported"
+    return _no_triton(target, shape)
+
+
+def _attention(target: Target, shape: ModelShape) -> str | None:
+    if not shape.head_dim >= NARROWEST_HEAD:
+        return f"heads of {shape.head_dim}, {NARROWEST_HEAD} is the least"
+    if shape.dtype == "float32" and shape.head_dim > WIDEST_FLOAT32_HEAD:
+        return f"float32 heads wider than {WIDEST_FLOAT32_HEAD}"
+    return _cached(target, shape)
+
+
 IMPLEMENTATIONS = tuple(
     Implementation(
         op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
     )
     for op, family, unsuited in (
         ("rms_norm", "norm", _wide_rows),
+        ("rotation", "rotary", _no_triton),
         ("rotate", "rotary", _wide_rows),
         ("swiglu", "activation", _no_triton),
+        ("route", "routing", _experts),
+        ("run_experts", "grouped_matmul", _experts),
+        ("insert_rows", "cache_ops", _cached),
+        ("attend_cached", "attention", _attention),
+        ("score_rows", "indexer", _cached),
+        ("best_rows", "topk", _no_triton),
+        ("quantise_dequantise", "quantize", _cached),
+        ("look_up", "engram", _no_triton),
+        ("gated_add", "engram", _wide_rows),
         ("mixes", "hyper_connection", _streams),
         ("collapse_norm", "hyper_connection", _streams),
         ("expand", "hyper_connection", _streams),

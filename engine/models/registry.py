@@ -72,6 +72,8 @@ def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Tar
         width=config.hidden_size,
         head_dim=config.head_dim,
         streams=config.hc_mult,
+        experts=config.n_routed_experts,
+        index_dim=config.index_head_dim,
     )
     return resolve(target, shape, resolved.kernels)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
+from kernels.cache_ops.reference import CachedRows, ring_rows
 from kernels.precision import at_least_float32
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from torch import Tensor
 
 
 class KeyRows(NamedTuple):
@@ -34,7 +33,7 @@ def attend(queries: Tensor, parts: Sequence[KeyRows], sink: Tensor, scale: float
     scores = [
         torch.where(
             part.visible.unsqueeze(2),
-            torch.bmm(flat, key.mT).view(batch, rows, heads, -1),
+            torch.bmm(flat, key.mT).view(batch, rows, heads, key.shape[1]),
             -torch.inf,
         )
         for key, part in zip(keys, parts, strict=True)
@@ -45,3 +44,47 @@ def attend(queries: Tensor, parts: Sequence[KeyRows], sink: Tensor, scale: float
     *shares, _ = probabilities.split([*sizes, 1], -1)
     out = sum(torch.bmm(share, key) for share, key in zip(shares, keys, strict=True))
     return out.view(batch, rows, heads, dim).to(queries.dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnRows:
+    """The newest rows of each query's sequence, in a ring: positions p - length + 1 to p."""
+
+    cache: CachedRows
+    ring: int  # rows a slot
+    length: int  # at most `ring`
+    slots: Tensor  # [rows]
+    positions: Tensor  # [rows] p
+    floors: Tensor  # [rows] the oldest position that the query sees
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChosenRows:
+    """Other rows of each query, by physical number."""
+
+    cache: CachedRows
+    index: Tensor  # [rows, k]; negative = none
+
+
+def attend_cached(
+    queries: Tensor, own: OwnRows, chosen: ChosenRows | None, sink: Tensor, scale: float
+) -> Tensor:
+    """`attend` over rows that are read where they lie, each query by itself.
+
+    queries [rows, heads, dim], sink [heads]. Returns the shape and dtype of the queries.
+    """
+    back = torch.arange(1 - own.length, 1, device=queries.device)
+    at = own.positions[:, None] + back
+    places = ring_rows(own.slots[:, None], at, own.ring)
+    visible = (at >= own.floors[:, None]) & (at >= 0)
+    parts = [_key_rows(own.cache, places, visible, queries.dtype)]
+    if chosen is not None:
+        places, visible = chosen.index.clamp(min=0), chosen.index >= 0
+        parts.append(_key_rows(chosen.cache, places, visible, queries.dtype))
+    return attend(queries.unsqueeze(1), parts, sink, scale).squeeze(1)
+
+
+def _key_rows(cache: CachedRows, places: Tensor, visible: Tensor, dtype: torch.dtype) -> KeyRows:
+    """Zeros where a row is not visible: it may hold anything, and nothing times NaN is NaN."""
+    rows = cache.read(places, dtype).masked_fill(~visible.unsqueeze(-1), 0)
+    return KeyRows(rows, visible.unsqueeze(1))

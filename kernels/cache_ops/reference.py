@@ -1,11 +1,51 @@
-"""Where the row of a position lies in a cache: the definition."""
+"""Rows of a cache, where they lie and how they get there: the definition."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from torch import Tensor
+import torch
+from torch import Tensor
+
+from kernels import formats
+from kernels.norm.reference import rms_norm
+from kernels.rotary.reference import Rotation, rotate
+
+
+@dataclass(frozen=True, kw_only=True)
+class CachedRows:
+    """Rows by physical number."""
+
+    tensor: Tensor  # [rows, width] of the activations' dtype, or uint8 [rows, bytes of a row]
+    width: int
+    packing: str | None = None  # of `kernels.formats`; None = values as they are
+
+    def read(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Values of rows of any shape: [*rows.shape, width]."""
+        stored = self.tensor[rows]
+        if self.packing is None:
+            return stored
+        return formats.unpack(stored, self.packing, self.width, dtype)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowNorm:
+    """The RMS norm that a row passes on its way into a cache."""
+
+    weight: Tensor  # [width], at least float32
+    eps: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pages:
+    """Where the logical rows of each query's sequence lie."""
+
+    table: Tensor  # [rows, blocks]
+    rows_per_block: int
+
+    def physical(self, logical: Tensor) -> Tensor:
+        """Physical rows of logical rows [rows, n]."""
+        return paged_rows(self.table, logical, self.rows_per_block)
 
 
 def ring_rows(slots: Tensor, positions: Tensor, rows: int) -> Tensor:
@@ -23,3 +63,19 @@ def paged_rows(block_table: Tensor, logical: Tensor, rows_per_block: int) -> Ten
     """
     blocks = block_table.gather(-1, logical // rows_per_block)
     return blocks * rows_per_block + logical % rows_per_block
+
+
+def insert_rows(
+    cache: CachedRows, where: Tensor, x: Tensor, norm: RowNorm | None, turn: Rotation
+) -> None:
+    """Norm, rotate and store x [rows, width] at physical rows [rows], which differ.
+
+    Rounded to x's dtype after the norm and after the rotation. A row whose place is negative is
+    not stored.
+    """
+    values = x if norm is None else rms_norm(x, norm.weight, norm.eps)
+    values = rotate(values, turn)
+    if cache.packing is not None:
+        values = formats.pack(values, cache.packing)
+    kept = where >= 0
+    cache.tensor[where[kept]] = values[kept].to(cache.tensor.dtype)

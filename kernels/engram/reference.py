@@ -93,6 +93,11 @@ def table_rows(ids: Tensor, constants: HashConstants) -> Tensor:
     return (spread % constants.primes + constants.offsets).flatten(1)
 
 
+def look_up(ids: Tensor, constants: HashConstants, table: Tensor) -> Tensor:
+    """The table rows of each position side by side: [rows, columns * width of the table]."""
+    return table[table_rows(ids, constants)].flatten(1)
+
+
 def gated_add(streams: Tensor, kv: Tensor, weight: Tensor, eps: float) -> Tensor:
     """Add the shared value to each stream, gated by how well its key fits the stream.
 

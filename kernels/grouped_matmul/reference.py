@@ -26,16 +26,19 @@ class Experts:
     limit: float
 
 
-def run_experts(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Tensor:
-    """Sum over the chosen experts of down(weight * swiglu(gate_up(x))).
+def run_experts(
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+) -> Tensor:
+    """Sum over the chosen experts of down(weight * swiglu(gate_up(x))), and `shared`.
 
-    x [rows, width], chosen and weights [rows, k]. The sum is accumulated and returned in at
-    least float32: [rows, width].
+    x [rows, width], chosen and weights [rows, k], shared [rows, width]: what a row gets whatever
+    it chooses. Added in at least float32, rounded once to x's dtype: [rows, width].
     """
     rows, k = chosen.shape
     run = _by_pair if rows * k <= FEW_PAIRS else _by_expert
     parts = run(x, experts, chosen.flatten(), weights.flatten())  # [rows * k, width]
-    return parts.to(at_least_float32(x.dtype)).view(rows, k, -1).sum(1)
+    routed = parts.to(at_least_float32(x.dtype)).unflatten(0, (rows, k)).sum(1)
+    return (routed + shared).to(x.dtype)
 
 
 def _by_pair(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Tensor:

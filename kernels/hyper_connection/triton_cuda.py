@@ -1,7 +1,7 @@
 """Hyper-connections: mixing weights in two launches, reading and writing of streams in one each.
 
-The product of the mixing weights is cut into slices of a fixed length and the slices are added
-in ascending order, so that a row comes out the same whatever the batch.
+The product of the mixing weights is cut into slices of a fixed length, which are added in
+ascending order, group by group, so that a row comes out the same whatever the batch.
 """
 
 from __future__ import annotations
@@ -12,9 +12,12 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.matmul.triton_cuda import float32_product
 
-SLICE = 1024  # columns of one partial product
-ROWS = 16
+SLICE = 320  # columns of one product
+GROUP = 8  # slices that are added up before others are
+ROWS = 64
+FEW_ROWS = 512  # up to here each slice has a program of its own: latency counts, not bytes
 WIDEST = 16384  # a collapsed row is held in registers
 
 
@@ -26,35 +29,44 @@ def partial_kernel(
     rows,
     columns,
     outputs,
+    NARROW: tl.constexpr,
+    GROUP: tl.constexpr,
     OUT: tl.constexpr,
     ROWS: tl.constexpr,
     SLICE: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """Products of one slice of columns, and in the last column the sum of squares."""
+    """Products of `GROUP` slices of columns, and in the last column the sum of squares."""
     part = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     output = tl.arange(0, OUT)
-    start = part * SLICE
+    inside = (row < rows)[:, None]
     product = tl.zeros((ROWS, OUT), tl.float32)
     squares = tl.zeros((ROWS,), tl.float32)
-    for offset in range(0, SLICE, BLOCK):
-        at = start + offset + tl.arange(0, BLOCK)
-        x = tl.load(
-            streams + row.to(tl.int64)[:, None] * columns + at[None, :],
-            mask=(row < rows)[:, None] & (at < columns)[None, :],
-            other=0.0,
-        ).to(tl.float32)
-        w = tl.load(
-            fn + output[None, :] * columns + at[:, None],
-            mask=(output < outputs)[None, :] & (at < columns)[:, None],
-            other=0.0,
-        )
-        product = tl.dot(x, w, product, input_precision="ieee")
-        squares += tl.sum(x * x, 1)
+    for member in range(GROUP):
+        sliced = tl.zeros((ROWS, OUT), tl.float32)
+        squared = tl.zeros((ROWS,), tl.float32)
+        start = (part * GROUP + member) * SLICE
+        for offset in range(0, SLICE, BLOCK):
+            at = start + offset + tl.arange(0, BLOCK)
+            x = tl.load(
+                streams + row.to(tl.int64)[:, None] * columns + at[None, :],
+                mask=inside & (at < columns)[None, :],
+                other=0.0,
+            )
+            w = tl.load(
+                fn + output[None, :] * columns + at[:, None],
+                mask=(output < outputs)[None, :] & (at < columns)[:, None],
+                other=0.0,
+            )
+            sliced = float32_product(x, w, sliced, NARROW)
+            wide = x.to(tl.float32)
+            squared += tl.sum(wide * wide, 1)
+        product += sliced
+        squares += squared
     product = tl.where(output[None, :] == OUT - 1, squares[:, None], product)
     here = partial + (part.to(tl.int64) * rows + row[:, None]) * OUT + output[None, :]
-    tl.store(here, product, mask=(row < rows)[:, None])
+    tl.store(here, product, mask=inside)
 
 
 @triton.jit
@@ -67,10 +79,11 @@ def finish_kernel(
     matrix,
     rows,
     columns,
-    parts,
+    groups,
     iterations,
     norm_eps,
     eps,
+    MEMBERS: tl.constexpr,
     N: tl.constexpr,
     N2: tl.constexpr,
     OUT: tl.constexpr,
@@ -87,12 +100,21 @@ def finish_kernel(
     raw_pre = tl.zeros((N2,), tl.float32)
     raw_post = tl.zeros((N2,), tl.float32)
     raw = tl.zeros((N2, N2), tl.float32)
-    for part in range(parts):
-        here = partial + (part * rows + row) * OUT  # row is 64 bits wide
-        squares += tl.load(here + OUT - 1)
-        raw_pre += tl.load(here + one, mask=inside, other=0.0)
-        raw_post += tl.load(here + N + one, mask=inside, other=0.0)
-        raw += tl.load(here + place, mask=square, other=0.0)
+    for group in range(groups):  # slices of a group first: one order whoever added them up
+        group_squares = 0.0
+        group_pre = tl.zeros((N2,), tl.float32)
+        group_post = tl.zeros((N2,), tl.float32)
+        group_raw = tl.zeros((N2, N2), tl.float32)
+        for member in tl.static_range(MEMBERS):
+            here = partial + ((group * MEMBERS + member) * rows + row) * OUT
+            group_squares += tl.load(here + OUT - 1)
+            group_pre += tl.load(here + one, mask=inside, other=0.0)
+            group_post += tl.load(here + N + one, mask=inside, other=0.0)
+            group_raw += tl.load(here + place, mask=square, other=0.0)
+        squares += group_squares
+        raw_pre += group_pre
+        raw_post += group_post
+        raw += group_raw
     norm = tl.rsqrt(squares / columns + norm_eps)
     first = raw_pre * norm * tl.load(scale + one, mask=inside, other=0.0)
     first += tl.load(base + one, mask=inside, other=0.0)
@@ -155,25 +177,28 @@ def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
     rows, n, width = streams.shape
     columns, outputs = n * width, (2 + n) * n
     out = triton.next_power_of_2(outputs + 1)  # the last column holds the sum of squares
-    parts = triton.cdiv(columns, SLICE)
+    groups = triton.cdiv(columns, SLICE * GROUP)
+    members = 1 if rows > FEW_ROWS else GROUP  # parts of a group that programs of their own add up
     kind = {"dtype": torch.float32, "device": streams.device}
     pre, post = torch.empty((rows, n), **kind), torch.empty((rows, n), **kind)
     matrix = torch.empty((rows, n, n), **kind)
     if not rows:
         return Mixes(pre=pre, post=post, matrix=matrix)
-    partial = torch.empty((parts, rows, out), **kind)
-    partial_kernel[(triton.cdiv(rows, ROWS), parts)](
+    partial = torch.empty((groups * members, rows, out), **kind)
+    partial_kernel[(triton.cdiv(rows, ROWS), groups * members)](
         streams,
         mixing.fn,
         partial,
         rows,
         columns,
         outputs,
+        NARROW=streams.dtype == torch.bfloat16,
+        GROUP=GROUP // members,
         OUT=out,
         ROWS=ROWS,
         SLICE=SLICE,
-        BLOCK=64,
-        num_warps=4,
+        BLOCK=32,
+        num_warps=8,
     )
     finish_kernel[(rows,)](
         partial,
@@ -184,10 +209,11 @@ def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
         matrix,
         rows,
         columns,
-        parts,
+        groups,
         mixing.sinkhorn_iterations,
         mixing.norm_eps,
         mixing.eps,
+        MEMBERS=members,
         N=n,
         N2=max(triton.next_power_of_2(n), 2),
         OUT=out,

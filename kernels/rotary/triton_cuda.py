@@ -31,6 +31,29 @@ def rotate_kernel(
     tl.store(out + program * dim + at, tl.where(turned, y, value.to(tl.float32)), mask=inside)
 
 
+@triton.jit
+def rotation_kernel(positions, freqs, cos, sin, width, BLOCK: tl.constexpr):
+    row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, BLOCK)
+    inside = at < width
+    angle = tl.load(positions + row).to(tl.float32) * tl.load(freqs + at // 2, mask=inside, other=0)
+    turned = tl.sin(angle)
+    tl.store(cos + row * width + at, tl.cos(angle), mask=inside)
+    tl.store(sin + row * width + at, tl.where(at % 2 == 0, -turned, turned), mask=inside)
+
+
+def rotation(positions: Tensor, freqs: Tensor) -> Rotation:
+    """See kernels.rotary.reference; float32 frequencies."""
+    rows, width = len(positions), 2 * len(freqs)
+    cos, sin = (torch.empty((rows, width), device=freqs.device) for _ in range(2))
+    if rows:
+        block = triton.next_power_of_2(width)
+        rotation_kernel[(rows,)](
+            positions.contiguous(), freqs, cos, sin, width, BLOCK=block, num_warps=1
+        )
+    return Rotation(cos=cos, sin=sin)
+
+
 def rotate(x: Tensor, turn: Rotation) -> Tensor:
     """See kernels.rotary.reference; x [rows, dim] or [rows, heads, dim], float32 or bfloat16."""
     rows, dim = x.shape[0], x.shape[-1]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.cache_ops.reference import Pages
+
 
 def stable_top_k(scores: Tensor, k: int) -> Tensor:
     """Indices of the k largest of the last dimension, best first, lowest index on ties."""
@@ -36,6 +38,15 @@ def positions_of(chosen: Tensor, k: int) -> tuple[Tensor, Tensor]:
     index = columns.new_zeros(*chosen.shape[:-1], k + 1).scatter_(-1, place, columns)[..., :k]
     valid = torch.arange(k, device=chosen.device) < chosen.sum(-1, keepdim=True)
     return torch.where(valid, index, 0), valid
+
+
+def best_rows(scores: Tensor, k: int, pages: Pages) -> Tensor:
+    """Physical rows of the k best of scores [rows, n], in ascending order of their logical rows.
+
+    Ties go to the lowest; -inf is never chosen. Returns [rows, k], -1 where there are fewer.
+    """
+    logical, valid = positions_of(top_k_mask(scores, k), k)
+    return torch.where(valid, pages.physical(logical), -1)
 
 
 def first_argmax(scores: Tensor) -> Tensor:

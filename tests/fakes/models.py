@@ -12,6 +12,7 @@ from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.contract import parameters
 from engine.models.deepseek_v41.model import DeepseekV41Model
 from kernels.engram.reference import hash_constants
+from kernels.ops import REFERENCE, Ops
 
 VOCAB = 48
 
@@ -119,6 +120,7 @@ def small_model(
     seed: int = 0,
     dtype: torch.dtype = torch.float64,
     released_caches: bool = False,
+    ops: Ops = REFERENCE,
 ) -> DeepseekV41Model:
     """A model of random weights."""
     return DeepseekV41Model(
@@ -127,6 +129,7 @@ def small_model(
         dtype=dtype,
         released_caches=released_caches,
         engram_token_map=[token // 2 for token in range(config.vocab_size)],
+        ops=ops,
     )
 
 

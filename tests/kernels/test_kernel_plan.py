@@ -7,7 +7,9 @@ from kernels.plan import IMPLEMENTATIONS, KernelError, ModelShape, resolve
 from kernels.target import CPU, KernelChoice, Target
 
 HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
-FLASH = ModelShape(dtype="bfloat16", width=5120, head_dim=512, streams=4)
+FLASH = ModelShape(
+    dtype="bfloat16", width=5120, head_dim=512, streams=4, experts=384, index_dim=128
+)
 
 
 def by_op(plan):
@@ -34,6 +36,18 @@ def test_a_shape_that_does_not_suit_one_kernel_keeps_the_others():
     found = by_op(resolve(HOPPER, shape, KernelChoice.TRITON))
     assert found["rms_norm"] == ("triton", None)
     assert found["expand"] == ("reference", "8 residual streams, 2 to 5 are supported")
+
+
+def test_rows_that_no_packed_kernel_can_read_are_attended_to_by_the_definition():
+    pytest.importorskip("triton", reason="triton is not installed")
+    narrow = ModelShape(dtype="bfloat16", width=64, head_dim=48, streams=2, experts=4, index_dim=32)
+    found = by_op(resolve(HOPPER, narrow, KernelChoice.TRITON))
+    why = "cached rows of 48 values, powers of two to 512 are supported"
+    assert found["attend_cached"] == found["insert_rows"] == ("reference", why)
+    wide = ModelShape(dtype="float32", width=64, head_dim=256, streams=2, experts=4, index_dim=32)
+    found = by_op(resolve(HOPPER, wide, KernelChoice.TRITON))
+    assert found["attend_cached"] == ("reference", "float32 heads wider than 128")
+    assert found["insert_rows"] == ("triton", None)
 
 
 def test_reference_is_the_definitions_whatever_the_device():

@@ -7,16 +7,80 @@ import sys
 import pytest
 
 INTERPRETED = """
+import numpy as np
 import torch
-from kernels.cases import SMALL_CASES
-from kernels.check import check
+from triton import language
+from triton.runtime import interpreter
+
+builder = interpreter.InterpreterBuilder
+multiply, cast = builder.create_dot, builder.cast_impl
+
+
+# The interpreter keeps bfloat16 as its bits in 16 bit integers: it multiplies those in a
+# product, and cuts the rest of a float32 off where devices round.
+def widened(handle):
+    if handle.dtype.scalar is not language.bfloat16:
+        return handle
+    bits = handle.data.astype(np.uint32) << 16
+    return interpreter.TensorHandle(bits.view(np.float32), language.float32)
+
+
+def rounded(self, handle, to):
+    pair = handle.dtype.scalar, to.scalar
+    if pair == (language.bfloat16, language.float32):
+        return widened(handle)
+    if pair != (language.float32, language.bfloat16):
+        return cast(self, handle, to)
+    bits = handle.data.view(np.uint32)
+    near = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    kept = np.where(np.isnan(handle.data), 0x7FC0, near).astype(np.uint16)
+    return interpreter.TensorHandle(kept, to.scalar)
+
+
+builder.cast_impl = rounded
+builder.create_dot = lambda self, a, b, *rest: multiply(self, widened(a), widened(b), *rest)
 torch.set_num_threads(1)
 torch.manual_seed(0)
+"""
+
+CHECKED = (
+    INTERPRETED
+    + """
+from kernels.cases import SMALL_CASES
+from kernels.check import check
 found = list(check(torch.device("cpu"), rows=(0, 1, 5), reruns=1, cases=SMALL_CASES))
 failed = [o for o in found if not o.passed]
 print(len(found), "checked")
 assert not failed, failed
 """
+)
+
+ODD_VALUES = (
+    INTERPRETED
+    + """
+from kernels import formats
+from kernels.quantize.triton_cuda import quantise_dequantise
+from kernels.routing.reference import Router
+from kernels.routing.triton_cuda import route
+x = torch.randn(60, 64) * torch.logspace(-44, 36, 60)[:, None]
+x[0], x[1, 3], x[2, 5], x[3, 40], x[4] = 0, torch.nan, torch.inf, -torch.inf, -0.0
+x[5:13] = torch.linspace(-470, 470, 512).view(8, 64)  # e4m3 saturates, values between two codes
+x[13:15] = torch.linspace(-8, 8, 129)[:128].view(2, 64)  # ties of e2m1
+for packing in formats.PACKED_FORMATS:
+    for rows in (x, x.bfloat16()):
+        exact = formats.quantise_dequantise(rows, packing)
+        found = quantise_dequantise(rows, packing)
+        torch.testing.assert_close(found, exact, rtol=0, atol=0, equal_nan=True)
+weight = torch.randn(8, 16)
+weight[3] = torch.nan
+router = Router(
+    weight=weight, bias=torch.full((8,), -torch.inf), experts_per_token=3, normalise=True, scale=1.0
+)
+for rows in (torch.randn(4, 16), torch.full((4, 16), torch.nan)):
+    chosen, _ = route(rows, router)
+    assert all(len(set(row)) == 3 and set(row) <= set(range(8)) for row in chosen.tolist()), chosen
+"""
+)
 
 
 def run(code, **variables):
@@ -30,7 +94,13 @@ def run(code, **variables):
 @pytest.mark.timeout(250)
 def test_every_kernel_agrees_with_its_definition_in_the_interpreter():
     pytest.importorskip("triton", reason="triton is not installed")
-    assert int(run(INTERPRETED, TRITON_INTERPRET="1").split()[0]) > 80
+    assert int(run(CHECKED, TRITON_INTERPRET="1").split()[0]) > 200
+
+
+@pytest.mark.timeout(250)
+def test_odd_values_are_rounded_and_chosen_as_by_the_definitions_in_the_interpreter():
+    pytest.importorskip("triton", reason="triton is not installed")
+    run(ODD_VALUES, TRITON_INTERPRET="1")
 
 
 @pytest.mark.timeout(250)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
-from engine.models.deepseek_v41.caches import global_name, window_name
+from engine.models.deepseek_v41.caches import cached_rows, global_name, window_name
 from engine.models.deepseek_v41.compression import Compressor
 from engine.models.deepseek_v41.config import IndexMode
 from engine.models.deepseek_v41.parameters import AttentionParameters, attention_parameters
 from engine.models.deepseek_v41.selection import Indexer, read_shared
-from kernels.attention.reference import KeyRows, attend
+from engine.models.deepseek_v41.selection_rows import publish_rows
+from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
 from kernels.matmul.reference import grouped_linear, linear
 from kernels.rotary.reference import Rotation
 
@@ -24,17 +25,28 @@ if TYPE_CHECKING:
     from engine.models.deepseek_v41.step import Selection, Step
 
 
-def queries_and_keys(
-    x: Tensor, parameters: AttentionParameters, turn: Rotation
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rotated queries [rows, heads, dim] and key [rows, dim], and the query latent."""
+class Projected(NamedTuple):
+    """What one row of a layer's input becomes."""
+
+    queries: Tensor  # [rows, heads, dim] rotated
+    kv: Tensor  # [rows, dim] the key before its norm and rotation
+    latent: Tensor  # [rows, q_lora] normed
+
+
+def project(x: Tensor, parameters: AttentionParameters, turn: Rotation) -> Projected:
+    """Queries and raw keys of x [rows, width]."""
     ops = parameters.ops
     down = linear(x, parameters.down)
     latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
     latent = ops.rms_norm(latent, parameters.q_norm, parameters.eps)
     queries = linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
-    keys = ops.rms_norm(kv, parameters.kv_norm, parameters.eps)
-    return ops.rotate(queries, turn), ops.rotate(keys, turn), latent
+    return Projected(queries=ops.rotate(queries, turn), kv=kv, latent=latent)
+
+
+def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
+    """Normed and rotated keys [rows, dim]."""
+    ops = parameters.ops
+    return ops.rotate(ops.rms_norm(kv, parameters.kv_norm, parameters.eps), turn)
 
 
 def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
@@ -77,9 +89,14 @@ class Attention:
         """
         half, name = step.half, window_name(self.plan.layer)
         turn = half.turn(self.plan.ratio)
-        queries, fresh, latent = queries_and_keys(x, self.parameters, turn)
+        queries, kv, latent = project(x, self.parameters, turn)
+        if half.rows.in_place:
+            if self.indexer is not None:
+                publish_rows(self.indexer, x, latent, turn, step)
+            return output(self._in_place(queries, kv, turn, step), self.parameters, turn)
         if self.indexer is not None:
             self.indexer.publish(x, latent, turn, step)
+        fresh = keys_of(kv, self.parameters, turn)
         old = step.caches.read(name, half.rows.old_rows)
         keys = torch.cat((old, step.caches.rounded(name, fresh)))
         attended = torch.cat(
@@ -92,6 +109,26 @@ class Attention:
         if half.rows.order is not None:
             attended = attended[half.rows.order]
         return output(attended, self.parameters, turn)
+
+    def _in_place(self, queries: Tensor, kv: Tensor, turn: Rotation, step: Step) -> Tensor:
+        """Write the keys of the step, then attend to cache rows where they lie."""
+        parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
+        cache = cached_rows(step.caches, name)
+        places = step.half.ring_places(step.caches, name)
+        parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
+        own = OwnRows(
+            cache=cache,
+            ring=rows.sizes.ring_rows,
+            length=rows.sizes.window,
+            slots=rows.slots,
+            positions=rows.positions,
+            floors=rows.floors,
+        )
+        index, chosen = step.published_rows.index if self.plan.ratio else None, None
+        if index is not None:
+            chosen = ChosenRows(cache=cached_rows(step.caches, self._global), index=index)
+        scale = parameters.head_dim**-0.5
+        return parameters.ops.attend_cached(queries, own, chosen, parameters.sink, scale)
 
     def _tile(self, number: int, tile: Tile, queries: Tensor, keys: Tensor, step: Step) -> Tensor:
         """Attended queries of one tile: [B, Q, heads, dim]."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.cache.groups import CacheGroup, PagedGroup, RingGroup, RowFormat
+from kernels.cache_ops.reference import CachedRows
 
 if TYPE_CHECKING:
+    from engine.cache.storage import CacheStorage
     from engine.models.deepseek_v41.config import DeepseekV41Config
 
 
@@ -33,6 +35,14 @@ def tail_name(owner: int) -> str:
 def context_name(stage: int) -> str:
     """Context keys of a DSpark stage."""
     return f"dspark.{stage}"
+
+
+def cached_rows(caches: CacheStorage, name: str) -> CachedRows:
+    """The rows of a group where they lie."""
+    group = caches.groups[name]
+    is_exact = group.row_format in (RowFormat.PLAIN, RowFormat.FLOAT32)
+    packing = None if is_exact else group.row_format.value
+    return CachedRows(tensor=caches.tensors[name], width=group.width, packing=packing)
 
 
 def cache_groups(

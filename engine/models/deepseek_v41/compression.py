@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.models.deepseek_v41.caches import global_name, index_name, tail_name
+from engine.models.deepseek_v41.caches import cached_rows, global_name, index_name, tail_name
+from kernels.cache_ops.reference import RowNorm
 from kernels.compressor.reference import pool_pairs
 from kernels.matmul.reference import linear
 from kernels.ops import Ops
@@ -59,17 +60,26 @@ class Compressor:
         pooled = linear(x, self.project)
         if self.ratio == 2:
             pooled = self._close_pairs(pooled, pages, step)
-        norm, rotate = self.ops.rms_norm, self.ops.rotate
+        ops, norm = self.ops, self.ops.rms_norm
         latent = norm(pooled.to(x.dtype), self.norm, self.eps)  # [closed, dim]
-        key = norm(linear(latent, self.index_project), self.index_norm, self.eps)
-        caches.write(index_name(self.owner), pages.physical, rotate(key, pages.turn))
-        caches.write(global_name(self.owner), pages.physical, rotate(latent, pages.turn))
+        key = linear(latent, self.index_project)
+        index, rows = (name(self.owner) for name in (index_name, global_name))
+        if step.encoder.rows.in_place:
+            key_norm = RowNorm(weight=self.index_norm, eps=self.eps)
+            to = pages.physical
+            ops.insert_rows(cached_rows(caches, index), to, key, key_norm, pages.turn)
+            ops.insert_rows(cached_rows(caches, rows), to, latent, None, pages.turn)
+            return
+        key = norm(key, self.index_norm, self.eps)
+        caches.write(index, pages.physical, ops.rotate(key, pages.turn))
+        caches.write(rows, pages.physical, ops.rotate(latent, pages.turn))
 
     def _close_pairs(self, fresh: Tensor, pages: PageWrite, step: Step) -> Tensor:
         """Pool each closing token with the one before it, which may be an older step's."""
         name = tail_name(self.owner)
         ring = step.caches.groups[name].rows  # type: ignore[union-attr]
         old = step.caches.read(name, step.tail_rows(ring))
-        pooled = pool_pairs(torch.cat((old, fresh))[pages.previous], fresh[pages.closing])
+        closing = fresh if pages.closing is None else fresh[pages.closing]
+        pooled = pool_pairs(torch.cat((old, fresh))[pages.previous], closing)
         step.encoder.write_ring(step.caches, name, fresh)
         return pooled

@@ -9,21 +9,23 @@ import torch
 from torch import Tensor
 
 from engine.batch import DraftBatch, DraftOutput
-from engine.models.deepseek_v41.attention import output, queries_and_keys
-from engine.models.deepseek_v41.caches import context_name
+from engine.models.deepseek_v41.attention import keys_of, output, project
+from engine.models.deepseek_v41.caches import cached_rows, context_name
 from engine.models.deepseek_v41.layers import Block, Stream
 from engine.models.deepseek_v41.parameters import (
     AttentionParameters,
     Weights,
     attention_parameters,
 )
-from kernels.attention.reference import KeyRows, attend
-from kernels.cache_ops.reference import ring_rows
+from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
+from kernels.cache_ops.reference import CachedRows, ring_rows
 from kernels.matmul.reference import linear
 from kernels.rotary.reference import Rotation
 from kernels.topk.reference import first_argmax
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.cache.storage import CacheStorage
     from engine.models.deepseek_v41.config import DeepseekV41Config
     from engine.models.deepseek_v41.rope import Rope
@@ -47,12 +49,16 @@ class Stage:
     block: Block
     attention: AttentionParameters
 
-    def context_keys(self, context: Tensor, turn: Rotation) -> Tensor:
-        """Keys of target positions from their projected taps [rows, width]: [rows, dim]."""
-        attention = self.attention
-        ops = attention.ops
-        keys = ops.rms_norm(linear(context, attention.wkv), attention.kv_norm, attention.eps)
-        return ops.rotate(keys, turn)
+    def write_context(self, context: Tensor, half: Half, caches: CacheStorage) -> None:
+        """Keys of target positions from their projected taps [rows, width]."""
+        attention, name, turn = self.attention, context_name(self.number), half.plain
+        kv = linear(context, attention.wkv)
+        if half.rows.in_place:
+            places = half.ring_places(caches, name)
+            rows = cached_rows(caches, name)
+            attention.ops.insert_rows(rows, places, kv, attention.key_norm, turn)
+        else:
+            half.write_ring(caches, name, keys_of(kv, attention, turn))
 
 
 class Drafter:
@@ -62,6 +68,7 @@ class Drafter:
         self._config = config
         self._shared = shared
         self._rms_norm = weights.ops.rms_norm
+        self._reads_caches = weights.ops.reads_caches
         stages = config.num_nextn_predict_layers
         first, last = weights.under("mtp.0."), weights.under(f"mtp.{stages - 1}.")
         self._main_proj = first["main_proj.weight"]
@@ -78,8 +85,7 @@ class Drafter:
             linear(taps, self._main_proj), self._main_norm, self._config.rms_norm_eps
         )
         for stage in self._stages:
-            keys = stage.context_keys(context, half.plain)
-            half.write_ring(caches, context_name(stage.number), keys)
+            stage.write_context(context, half, caches)
 
     def draft(self, batch: DraftBatch, caches: CacheStorage) -> DraftOutput:
         """Run the block for each sequence and guess `draft_length` tokens."""
@@ -90,13 +96,22 @@ class Drafter:
         positions = (batch.anchor_positions[:, None] + offsets).flatten()
         turn = self._shared.rope.at(positions, ratio=0)
         stream = Stream.start(self._shared.embedding[ids.flatten()], self._config.hc_mult)
-        where, visible = self._context(batch, caches)
+        run = self._attention(batch, turn, caches)
         for stage in self._stages:
-            attention = _BlockAttention(stage, turn, where, visible, caches)
             x = stage.block.attention_input(stream)
-            stream = stage.block.run(stream, x, attention.run)
+            stream = stage.block.run(stream, x, lambda y, s=stage: run(s, y))
         hidden = stream.collapsed().view(count, size, -1)[:, : batch.draft_length]
         return self._guess(hidden, batch.anchor_ids)
+
+    def _attention(
+        self, batch: DraftBatch, turn: Rotation, caches: CacheStorage
+    ) -> Callable[[Stage, Tensor], Tensor]:
+        """How a stage attends for its normed input [rows, width]."""
+        if not self._reads_caches:
+            where, visible = self._context(batch, caches)
+            return _BlockAttention(turn, where, visible, caches).run
+        size, window = self._config.dspark_block_size, self._config.sliding_window
+        return _InPlace(batch, size, window, turn, caches).run
 
     def _context(self, batch: DraftBatch, caches: CacheStorage) -> tuple[Tensor, Tensor]:
         """Ring rows of the newest window of context and which exist: [R, window]."""
@@ -131,16 +146,16 @@ class Drafter:
 class _BlockAttention:
     """A block sees the context and all of itself: no causal mask inside."""
 
-    stage: Stage
     turn: Rotation
     context_rows: Tensor  # [R, window]
     context_visible: Tensor  # [R, window]
     caches: CacheStorage
 
-    def run(self, x: Tensor) -> Tensor:
-        parameters, name = self.stage.attention, context_name(self.stage.number)
+    def run(self, stage: Stage, x: Tensor) -> Tensor:
+        parameters, name = stage.attention, context_name(stage.number)
         sequences = len(self.context_rows)
-        queries, keys, _ = queries_and_keys(x, parameters, self.turn)
+        queries, kv, _ = project(x, parameters, self.turn)
+        keys = keys_of(kv, parameters, self.turn)
         queries = queries.unflatten(0, (sequences, -1))  # [R, block, heads, dim]
         block = self.caches.rounded(name, keys).unflatten(0, (sequences, -1))
         size = block.shape[1]
@@ -153,6 +168,41 @@ class _BlockAttention:
         )
         attended = attend(queries, parts, parameters.sink, parameters.head_dim**-0.5)
         return output(attended.flatten(0, 1), parameters, self.turn)
+
+
+class _InPlace:
+    """The same over cache rows where they lie; the block itself is packed as they are."""
+
+    def __init__(
+        self, batch: DraftBatch, size: int, window: int, turn: Rotation, caches: CacheStorage
+    ) -> None:
+        self._turn, self._caches, self._window = turn, caches, window
+        self._slots = batch.slots.repeat_interleave(size)
+        self._newest = (batch.anchor_positions - 1).repeat_interleave(size)
+        self._floors = batch.decoder_start.repeat_interleave(size)
+        self._rows = torch.arange(len(self._slots), device=self._slots.device)
+        first = self._rows // size * size
+        self._block = first.unsqueeze(1) + torch.arange(size, device=first.device)
+
+    def run(self, stage: Stage, x: Tensor) -> Tensor:
+        parameters, name = stage.attention, context_name(stage.number)
+        cache, ops = cached_rows(self._caches, name), parameters.ops
+        queries, kv, _ = project(x, parameters, self._turn)
+        held = cache.tensor.new_empty(len(x), cache.tensor.shape[1])
+        block = CachedRows(tensor=held, width=cache.width, packing=cache.packing)
+        ops.insert_rows(block, self._rows, kv, parameters.key_norm, self._turn)
+        own = OwnRows(
+            cache=cache,
+            ring=self._caches.groups[name].rows,  # type: ignore[union-attr]
+            length=self._window,
+            slots=self._slots,
+            positions=self._newest,
+            floors=self._floors,
+        )
+        chosen = ChosenRows(cache=block, index=self._block)
+        scale = parameters.head_dim**-0.5
+        attended = ops.attend_cached(queries, own, chosen, parameters.sink, scale)
+        return output(attended, parameters, self._turn)
 
 
 def _read_stage(weights: Weights, config: DeepseekV41Config, number: int) -> Stage:

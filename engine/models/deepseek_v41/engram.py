@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from engine.errors import CheckpointError
-from kernels.engram.reference import HashConstants, gated_add, hash_constants, table_rows
+from kernels.engram.reference import HashConstants, hash_constants
 from kernels.matmul.reference import linear
+from kernels.ops import Ops
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,6 +52,7 @@ class Engram:
     project: Tensor  # [(n + 1) * width, columns * head dim]: a key per stream, then the value
     weight: Tensor  # [n, width] product of the norms' weights
     eps: float
+    ops: Ops
 
     @classmethod
     def read(cls, weights: Weights, config: DeepseekV41Config, constants: HashConstants) -> Engram:
@@ -67,12 +69,13 @@ class Engram:
             project=weights["wkv.weight"],
             weight=weights.wide("q_weight") * weights.wide("k_weight"),
             eps=config.rms_norm_eps,
+            ops=weights.ops,
         )
 
     def add(self, streams: Tensor, ngrams: Tensor) -> Tensor:
         """Streams [rows, n, width] with the memory of the n-grams [rows, ngram] added."""
-        found = self.table[table_rows(ngrams, self.constants)].flatten(1)
-        return gated_add(streams, linear(found, self.project), self.weight, self.eps)
+        found = self.ops.look_up(ngrams, self.constants, self.table)
+        return self.ops.gated_add(streams, linear(found, self.project), self.weight, self.eps)
 
 
 def read_engrams(weights: Weights, config: DeepseekV41Config) -> dict[int, Engram]:

@@ -14,12 +14,10 @@ from engine.models.deepseek_v41.parameters import (
     mixing_parameters,
     moe_parameters,
 )
-from kernels.grouped_matmul.reference import run_experts
 from kernels.hyper_connection.reference import Mixing, collapse
 from kernels.matmul.reference import linear
 from kernels.ops import Ops
 from kernels.precision import at_least_float32
-from kernels.routing.reference import route
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -101,7 +99,7 @@ class Block:
 
 def run_moe(x: Tensor, moe: MoeParameters) -> Tensor:
     """Routed experts plus the shared one: x [rows, width], same shape and dtype back."""
-    chosen, weights = route(x, moe.router)
-    routed = run_experts(x, moe.experts, chosen, weights)
+    chosen, weights = moe.ops.route(x, moe.router)
     inner = moe.ops.swiglu(linear(x, moe.shared_gate_up), moe.experts.limit, None)
-    return (routed + linear(inner, moe.shared_down)).to(x.dtype)
+    shared = linear(inner, moe.shared_down)
+    return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)

@@ -78,16 +78,62 @@ class Tile:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LayoutSizes:
+    """What the tables depend on, besides the batch."""
+
+    window: int
+    ring_rows: int
+    cost: TileCost
+    reads_caches: bool  # the kernels take cache rows where they lie
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowSet:
     """The rows that one half of the model runs, in batch order."""
 
     positions: Tensor  # [rows]
     slots: Tensor  # [rows] state slot of the row's sequence
+    sequences: Tensor  # [rows] the row's sequence in the batch
+    floors: Tensor  # [rows] oldest visible position
     from_end: Tensor  # [rows] how many newer rows its sequence has in the set
     longest: int
-    old_rows: Tensor  # [spans * (window - 1)] ring rows just before each span
-    tiles: tuple[Tile, ...]
-    order: Tensor | None  # where each row lies in the tiles laid end to end; None = in order
+    end_position: int  # one past the newest position
+    batch: ForwardBatch
+    spans: Sequence[Span]
+    table: Tensor  # [spans, 5] start, length, first position, floor, sequence
+    sizes: LayoutSizes
+
+    @property
+    def in_place(self) -> bool:
+        """Whether fresh rows may be written before the window is read where it lies.
+
+        So many fresh rows overwrite none that a query of the set sees.
+        """
+        sizes = self.sizes
+        return sizes.reads_caches and self.longest <= sizes.ring_rows - sizes.window + 1
+
+    @cached_property
+    def block_table(self) -> Tensor:
+        """Blocks of each row's sequence: [rows, blocks]."""
+        return self.batch.block_table[self.sequences]
+
+    @cached_property
+    def old_rows(self) -> Tensor:
+        """Ring rows just before each span: [spans * (window - 1)]."""
+        back = torch.arange(1 - self.sizes.window, 0, device=self.table.device)
+        slots = self.batch.slots[self.table[:, 4]]
+        old = ring_rows(slots[:, None], self.table[:, 2:3] + back, self.sizes.ring_rows)
+        return old.flatten()
+
+    @cached_property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The tiles that attention runs in where it reads a copy of the cache."""
+        return _tiles(self.batch, self.spans, self.table, self.sizes)
+
+    @cached_property
+    def order(self) -> Tensor | None:
+        """Where each row lies in the tiles laid end to end; None = in order."""
+        return _order(self.tiles, len(self.positions))
 
     def ring_write(self, rows: int) -> tuple[Tensor | None, Tensor]:
         """The newest rows of each span that a ring of `rows` keeps, and where they go.
@@ -101,15 +147,6 @@ class RowSet:
         return newest, where[newest]
 
 
-@dataclass(frozen=True, kw_only=True)
-class LayoutSizes:
-    """What the tables depend on, besides the batch."""
-
-    window: int
-    ring_rows: int
-    cost: TileCost
-
-
 def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> RowSet:
     """Tables of the rows in `spans`, which cover 0..rows-1 in order."""
     device = batch.token_ids.device
@@ -120,22 +157,23 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
     ).view(-1, 5)
     if batch.behind is not None:
         table[:, 2] -= batch.behind[table[:, 4]]
-    start, length, first, _, sequence = table.unbind(1)
     rows = torch.arange(sum(span.length for span in spans), device=device)
-    owner = torch.repeat_interleave(length, output_size=len(rows))
-    relative = rows - start[owner]
-    slots = batch.slots[sequence]
-    back = torch.arange(1 - sizes.window, 0, device=device)
-    old = ring_rows(slots[:, None], first[:, None] + back, sizes.ring_rows)
-    tiles = _tiles(batch, spans, table, sizes)
+    owner = torch.repeat_interleave(table[:, 1], output_size=len(rows))
+    start, length, first, floor, sequence = table[owner].unbind(1)
+    relative = rows - start
+    positions = first + relative
     return RowSet(
-        positions=first[owner] + relative,
-        slots=slots[owner],
-        from_end=length[owner] - 1 - relative,
+        positions=positions,
+        slots=batch.slots[sequence],
+        sequences=sequence,
+        floors=torch.where(positions >= floor, floor, 0),
+        from_end=length - 1 - relative,
         longest=max((span.length for span in spans), default=0),
-        old_rows=old.flatten(),
-        tiles=tiles,
-        order=_order(tiles, len(rows)),
+        end_position=max((span.end_position for span in spans), default=0),
+        batch=batch,
+        spans=spans,
+        table=table,
+        sizes=sizes,
     )
 
 

@@ -67,7 +67,7 @@ class DeepseekV41Model:
         self._norm = found.wide("norm.weight")
         self._head = found.wide("head.weight")
         device = self._embedding.device
-        self._rope = Rope.build(config, dtype, device)
+        self._rope = Rope.build(config, dtype, device, ops)
         self._token_map = TokenMap.build(engram_token_map, config, device)
         self._engrams = read_engrams(found, config)
         self._layers = tuple(
@@ -126,7 +126,12 @@ class DeepseekV41Model:
             gathered=(config.sliding_window + config.index_topk) * config.head_dim,
         )
         ring = caches.groups[window_name(0)].rows  # type: ignore[union-attr]
-        return LayoutSizes(window=config.sliding_window, ring_rows=ring, cost=cost)
+        return LayoutSizes(
+            window=config.sliding_window,
+            ring_rows=ring,
+            cost=cost,
+            reads_caches=self._ops.reads_caches,
+        )
 
     def _write_context(self, taps: list[Tensor], step: Step, capture: Capture | None) -> None:
         if self._drafter is None:

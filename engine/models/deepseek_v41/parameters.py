@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.errors import CheckpointError
+from kernels.cache_ops.reference import RowNorm
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection.reference import Mixing
 from kernels.ops import REFERENCE, Ops
@@ -120,6 +121,11 @@ class AttentionParameters:
     eps: float
     head_dim: int
     ops: Ops
+
+    @property
+    def key_norm(self) -> RowNorm:
+        """The norm of a key on its way into a cache."""
+        return RowNorm(weight=self.kv_norm, eps=self.eps)
 
     @property
     def wkv(self) -> Tensor:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kernels.ops import Ops
 from kernels.precision import at_least_float32
-from kernels.rotary.reference import Rotation, Yarn, frequencies, rotation
+from kernels.rotary.reference import Rotation, Yarn, frequencies
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +22,12 @@ class Rope:
 
     plain: Tensor
     stretched: Tensor
+    ops: Ops
 
     @classmethod
-    def build(cls, config: DeepseekV41Config, dtype: torch.dtype, device: torch.device) -> Rope:
+    def build(
+        cls, config: DeepseekV41Config, dtype: torch.dtype, device: torch.device, ops: Ops
+    ) -> Rope:
         """Frequencies of the config for a model of `dtype`."""
         yarn = Yarn(
             factor=config.rope_factor,
@@ -34,8 +38,8 @@ class Rope:
         width, wide = config.qk_rope_head_dim, at_least_float32(dtype)
         plain = frequencies(width, config.rope_theta)
         stretched = frequencies(width, config.compress_rope_theta, yarn)
-        return cls(plain=plain.to(device, wide), stretched=stretched.to(device, wide))
+        return cls(plain=plain.to(device, wide), stretched=stretched.to(device, wide), ops=ops)
 
     def at(self, positions: Tensor, *, ratio: int) -> Rotation:
         """Rotation at positions [rows] for a layer of this ratio."""
-        return rotation(positions, self.stretched if ratio else self.plain)
+        return self.ops.rotation(positions, self.stretched if ratio else self.plain)

@@ -11,7 +11,6 @@ from torch import Tensor
 from engine.cache.groups import RowFormat
 from engine.models.deepseek_v41.caches import global_name, index_name
 from engine.models.deepseek_v41.step import Published, Selection
-from kernels import formats
 from kernels.cache_ops.reference import paged_rows
 from kernels.indexer.reference import candidate_rows, index_scores
 from kernels.matmul.reference import linear
@@ -75,7 +74,7 @@ class Indexer:
         contexts = [tile.end_position // self.ratio for tile in tiles]
         queries = weights = None
         if max(contexts, default=0) > self.topk:
-            queries, weights = self._queries(x, low_rank, turn)
+            queries, weights = self.queries(x, low_rank, turn)
         old = step.published.candidates
         selections: list[Selection | None] = []
         candidates: list[Tensor | None] = []
@@ -89,18 +88,19 @@ class Indexer:
             scores = self._scores(tile, queries, weights, context, step)
             mask = old[number] if old is not None else None
             if self.is_candidate_source:  # it selects freely; those after it do not
-                candidates.append(self._candidates(tile, scores))
+                candidates.append(self.candidates(scores, tile.visible_counts(self.ratio)))
             elif mask is not None:
                 scores = scores.masked_fill(~mask, -torch.inf)
             selections.append(self._best(tile, scores, step))
         keep = candidates if self.is_candidate_source else old
         step.published = Published(selections=selections, candidates=keep)
 
-    def _queries(self, x: Tensor, low_rank: Tensor, turn: Rotation) -> tuple[Tensor, Tensor]:
+    def queries(self, x: Tensor, low_rank: Tensor, turn: Rotation) -> tuple[Tensor, Tensor]:
+        """Rotated queries [rows, heads, dim], as cached keys are rounded, and their weights."""
         heads = linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
         queries = self.ops.rotate(heads, turn)
         if self.released_caches:
-            queries = formats.quantise_dequantise(queries, RowFormat.FP4_GROUP32)
+            queries = self.ops.quantise_dequantise(queries, RowFormat.FP4_GROUP32.value)
         scale = queries.shape[-1] ** -0.5 * self.heads**-0.5
         return queries, linear(x, self.weights_proj) * scale
 
@@ -112,11 +112,10 @@ class Indexer:
         scores = index_scores(queries[tile.rows], weights[tile.rows], keys)
         return scores.masked_fill_(~_visible(tile, self.ratio, context), -torch.inf)
 
-    def _candidates(self, tile: Tile, scores: Tensor) -> Tensor | None:
-        """None where every block is a candidate."""
+    def candidates(self, scores: Tensor, counts: Tensor) -> Tensor | None:
+        """Rows of the best blocks of scores [..., N], counts [...]; None where every one is."""
         if scores.shape[-1] <= self.candidate_blocks * self.candidate_block:
             return None
-        counts = tile.visible_counts(self.ratio)
         return candidate_rows(scores, counts, self.candidate_block, self.candidate_blocks)
 
     def _everything(self, tile: Tile, context: int, step: Step) -> Selection | None:

@@ -44,11 +44,20 @@ class Half:
 
     def write_ring(self, caches: CacheStorage, name: str, values: Tensor) -> None:
         """Keep the newest rows of each sequence in a ring group."""
+        newest, where = self._ring_write(caches, name)
+        caches.write(name, where, values if newest is None else values[newest])
+
+    def ring_places(self, caches: CacheStorage, name: str) -> Tensor:
+        """Where each row goes in a ring group that keeps them all: [rows]."""
+        newest, where = self._ring_write(caches, name)
+        assert newest is None, f"{name} does not keep every row"
+        return where
+
+    def _ring_write(self, caches: CacheStorage, name: str) -> tuple[Tensor | None, Tensor]:
         size = caches.groups[name].rows  # type: ignore[union-attr]
         if size not in self.writes:
             self.writes[size] = self.rows.ring_write(size)
-        newest, where = self.writes[size]
-        caches.write(name, where, values if newest is None else values[newest])
+        return self.writes[size]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +66,7 @@ class PageWrite:
 
     closing: Tensor | None  # [n] rows of the batch; None = all
     previous: Tensor | None  # [n] for ratio 2: row of (old tails, batch) that opened the pair
-    physical: Tensor  # [n]
+    physical: Tensor  # [n]; negative = the row closes nothing (only where `closing` is None)
     turn: Rotation
 
 
@@ -78,6 +87,14 @@ class Published:
     candidates: list[Tensor | None] | None = None  # None before the candidate source
 
 
+@dataclass
+class PublishedRows:
+    """The same, where attention reads cache rows in place: one entry for each row."""
+
+    index: Tensor | None = None  # [rows, k] physical rows, negative = none; None = none at all
+    candidates: Tensor | None = None  # [rows, context]; None = all, or no source yet
+
+
 class Step:
     """Tables of one forward. `half` is the one now running; the model moves it on."""
 
@@ -92,6 +109,8 @@ class Step:
         self.encoder = Half.build(lay_out(batch, all_spans(batch, truncated=False), sizes), rope)
         self.half = self.encoder
         self.published = Published(selections=[])
+        self.published_rows = PublishedRows()
+        self._everything: dict[int, Tensor] = {}
 
     def enter_decoder(self) -> None:
         """Move on to the rows and window floors of the decoder half."""
@@ -103,6 +122,7 @@ class Step:
         else:
             return
         self.half = Half.build(lay_out(self.batch, spans, self._sizes), self._rope)
+        self._everything = {}
 
     @cached_property
     def old_tails(self) -> Tensor:
@@ -115,6 +135,21 @@ class Step:
         """Physical tail-ring row of the newest cached token of each sequence: [R]."""
         return ring_rows(self.batch.slots, self.old_tails, ring)
 
+    def everything(self, ratio: int, rows_per_block: int, context: int) -> Tensor:
+        """The visible ones of the first `context` global rows of each row: [rows, context].
+
+        Physical rows, negative where there are fewer; the same for every owner of the ratio.
+        """
+        if ratio not in self._everything:
+            rows = self.half.rows
+            logical = torch.arange(context, device=rows.positions.device)
+            places = paged_rows(
+                rows.block_table, logical.expand(len(rows.positions), -1), rows_per_block
+            )
+            visible = logical < ((rows.positions + 1) // ratio).unsqueeze(-1)
+            self._everything[ratio] = torch.where(visible, places, -1)
+        return self._everything[ratio]
+
     def pages(self, ratio: int, rows_per_block: int) -> PageWrite:
         """Where the global rows closed by this batch go."""
         if ratio not in self._pages:
@@ -126,13 +161,17 @@ class Step:
         closing, previous, positions = None, None, batch.positions
         sequences = batch.sequence_index
         if ratio == 2:
-            closing = torch.nonzero(positions % 2 == 1).flatten()
-            positions, sequences = positions[closing], sequences[closing]
+            rows = torch.arange(len(positions), device=positions.device)
+            if not self.encoder.rows.in_place:  # finding the rows waits for the device
+                rows = closing = torch.nonzero(positions % 2 == 1).flatten()
+                positions, sequences = positions[closing], sequences[closing]
             sequence_count = len(batch.slots)
             opened_here = positions - 1 > self.old_tails[sequences]
-            previous = torch.where(opened_here, sequence_count + closing - 1, sequences)
+            previous = torch.where(opened_here, sequence_count + rows - 1, sequences)
         physical = paged_rows(
             batch.block_table[sequences], (positions // ratio).unsqueeze(1), rows_per_block
-        )
+        ).flatten()
+        if ratio == 2 and closing is None:
+            physical = torch.where(positions % 2 == 1, physical, -1)
         turn = self._rope.at(positions - (ratio - 1), ratio=ratio)
-        return PageWrite(closing=closing, previous=previous, physical=physical.flatten(), turn=turn)
+        return PageWrite(closing=closing, previous=previous, physical=physical, turn=turn)

@@ -48,14 +48,8 @@ def at_once(model, sequence):
     return Harness(model).run([Chunk(0, sequence, 0, len(sequence))])[0]
 
 
-def assert_same(logits, expected):
-    torch.testing.assert_close(logits, expected, **CLOSE)
-    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
-
-
-@given(st.data())
-def test_logits_do_not_depend_on_chunking_or_on_the_rest_of_the_batch(data):
-    model = small_model(data.draw(configs()), seed=data.draw(st.integers(0, 99)))
+def side_by_side(model, data):
+    """A few sequences in chunks, in steps of any of them: each with its logits."""
     sequences = [tokens(data.draw) for _ in range(data.draw(st.integers(1, 4)))]
     waiting = {slot: cuts(data.draw, len(ids)) for slot, ids in enumerate(sequences)}
     harness, got = Harness(model), {slot: [] for slot in waiting}
@@ -65,8 +59,19 @@ def test_logits_do_not_depend_on_chunking_or_on_the_rest_of_the_batch(data):
         for slot, logits in zip(slots, harness.run(chunks), strict=True):
             got[slot].append(logits)
         waiting = {slot: rest for slot, rest in waiting.items() if rest}
-    for slot, ids in enumerate(sequences):
-        assert_same(torch.cat(got[slot]), at_once(model, ids))
+    return [(ids, torch.cat(got[slot])) for slot, ids in enumerate(sequences)]
+
+
+def assert_same(logits, expected):
+    torch.testing.assert_close(logits, expected, **CLOSE)
+    assert torch.equal(logits.argmax(-1), expected.argmax(-1))
+
+
+@given(st.data())
+def test_logits_do_not_depend_on_chunking_or_on_the_rest_of_the_batch(data):
+    model = small_model(data.draw(configs()), seed=data.draw(st.integers(0, 99)))
+    for ids, logits in side_by_side(model, data):
+        assert_same(logits, at_once(model, ids))
 
 
 @given(st.data())

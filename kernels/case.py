@@ -1,0 +1,44 @@
+"""One operation at one width, on fresh random inputs, with the least bytes that it must move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+Arguments = tuple[object, ...]
+Make = Callable[[int, torch.dtype, torch.device], Arguments]
+Run = Callable[..., object]
+
+
+def called(run: Run, arguments: Arguments) -> object:
+    """What the operation returns."""
+    return run(*arguments)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One operation at one width; rows are free."""
+
+    op: str
+    name: str
+    make: Make
+    bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
+    fixed_bytes: int = 0  # parameters, read once
+    bytes_shared: Callable[[int, int], int] = lambda rows, size: 0  # by rows, and bytes of a value
+    call: Callable[[Run, Arguments], object] = called
+    observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
+    is_rounding: bool = False  # the result depends on roundings: compared with the same dtype
+    limit: float | None = None  # of the error, where that of the dtype is not it
+    waits: bool = False  # the definition waits for the device, and cannot be captured
+
+    def floor_bytes(self, rows: int, size: int) -> int:
+        """Each input read once and each output written once."""
+        return rows * self.bytes_per_row(size) + self.fixed_bytes + self.bytes_shared(rows, size)
+
+
+def normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Values of a standard normal, rounded to a dtype."""
+    return torch.randn(shape, dtype=torch.float32, device=device).to(dtype)

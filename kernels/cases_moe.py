@@ -1,0 +1,88 @@
+"""Cases of a mixture of experts. See `kernels.cases`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from kernels.case import Arguments, Case, normal
+from kernels.grouped_matmul.reference import Experts
+from kernels.routing import reference as routing
+from kernels.routing.reference import Router
+
+TOO_CLOSE = 1e-4  # scores nearer than this, unless equal, may be ordered either way
+
+
+def route_case(experts: int, width: int, top: int) -> Case:
+    """Rows whose choice float32 can decide; two experts are equal, so that ties happen."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        weight = torch.randn(experts, width, device=device) / width**0.5
+        bias = torch.rand(experts, device=device) / 2
+        weight[1], bias[1] = weight[0], bias[0]
+        router = Router(weight=weight, bias=bias, experts_per_token=top, normalise=True, scale=2.5)
+        drawn = normal((2 * rows + 64, width), dtype, device)
+        return drawn[_decided(drawn, router)][:rows], router
+
+    return Case(
+        op="route",
+        name=f"{top} of {experts} at width {width}",
+        make=make,
+        bytes_per_row=lambda size: width * size + 12 * top,
+        fixed_bytes=4 * experts * (width + 1),
+    )
+
+
+def _decided(x: Tensor, router: Router) -> Tensor:
+    wide = replace(
+        router,
+        weight=router.weight.double(),
+        bias=router.bias.double(),
+        experts_per_token=router.bias.numel(),
+        normalise=False,
+        scale=1.0,
+    )
+    order, affinity = routing.route(x.double(), wide)
+    score = affinity + wide.bias[order]
+    gaps = (score[:, :-1] - score[:, 1:])[:, : router.experts_per_token]
+    return ((gaps > TOO_CLOSE) | (gaps == 0)).all(-1)
+
+
+def experts_case(experts: int, width: int, inner: int, top: int) -> Case:
+    """Every other row chooses the first experts, so that some stay idle and some are busy."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        held = Experts(
+            gate_up=_drawn((experts, 2 * inner, width), dtype, device),
+            down=_drawn((experts, width, inner), dtype, device),
+            limit=7.0,
+        )
+        chosen = torch.rand(rows, experts, device=device).topk(top).indices
+        chosen[::2] = torch.arange(top, device=device)
+        weights = torch.rand(rows, top, device=device)
+        x, shared = (normal((rows, width), dtype, device) for _ in range(2))
+        return x, held, chosen, weights, shared
+
+    return Case(
+        op="run_experts",
+        name=f"{top} of {experts}, {width} to {inner}",
+        make=make,
+        bytes_per_row=lambda size: 3 * width * size + 12 * top,
+        waits=True,
+        bytes_shared=lambda rows, size: (
+            3 * width * inner * size * _busy_experts(experts, top, rows)
+        ),
+    )
+
+
+def _busy_experts(experts: int, top: int, rows: int) -> int:
+    """How many experts the rows of a case are expected to choose, rounded down."""
+    idle = (experts - top) * (1 - top / experts) ** (rows // 2)
+    return int(experts - idle)
+
+
+def _drawn(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """In the dtype at once: the float32 of a release's experts would not fit beside them."""
+    return torch.randn(shape, dtype=dtype, device=device) / shape[-1] ** 0.5

@@ -1,0 +1,248 @@
+"""Every kernel as its launcher starts it, at the sizes of DeepSeek-V4.1-Flash."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+POINTERS = ("*bf16", "*fp32", "*i32", "*i64", "*u8")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """A kernel with the types of its arguments, as its launcher starts it."""
+
+    address: str  # module:kernel
+    types: Mapping[str, str]
+    constants: Mapping[str, object] = field(default_factory=dict)
+    warps: int = 4
+    stages: int | None = None
+    even: tuple[str, ...] = ()  # counts that 16 divides, which the compiler is told at run time
+
+    @property
+    def options(self) -> dict[str, int]:
+        """As the compiler takes them."""
+        stages = {} if self.stages is None else {"num_stages": self.stages}
+        return {"num_warps": self.warps, **stages}
+
+    @property
+    def name(self) -> str:
+        """`rms_norm_kernel BLOCK=8192`."""
+        told = " ".join(f"{k}={v}" for k, v in self.constants.items())
+        return f"{self.address.rpartition(':')[2]} {told}".strip()
+
+
+def _pointers(names: str, kind: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+def launches() -> Iterator[Launch]:
+    """Every kernel at the sizes of DeepSeek-V4.1-Flash."""
+    yield Launch(
+        address="kernels.norm.triton_cuda:rms_norm_kernel",
+        types=_pointers("x out", "*bf16")
+        | {"weight": "*fp32", "row_stride": "i32", "width": "i32", "eps": "fp32"},
+        constants={"BLOCK": 8192},
+        warps=8,
+    )
+    yield Launch(
+        address="kernels.activation.triton_cuda:swiglu_kernel",
+        types=_pointers("gate_up out", "*bf16")
+        | {"weight": "*fp32", "width": "i32", "blocks": "i32", "limit": "fp32"},
+        constants={"HAS_WEIGHT": True, "BLOCK": 1024},
+    )
+    yield Launch(
+        address="kernels.rotary.triton_cuda:rotate_kernel",
+        types=_pointers("x out", "*bf16")
+        | _pointers("cos sin", "*fp32")
+        | _pointers("heads row_stride head_stride dim width turn_stride", "i32"),
+        constants={"BLOCK": 512},
+        warps=1,
+    )
+    yield Launch(
+        address="kernels.rotary.triton_cuda:rotation_kernel",
+        types={"positions": "*i64", "width": "i32"} | _pointers("freqs cos sin", "*fp32"),
+        constants={"BLOCK": 64},
+        warps=1,
+    )
+    yield from _hyper_connections()
+    yield from _experts()
+    yield from _caches()
+    yield from _selection()
+    yield from _memory()
+
+
+def _hyper_connections() -> Iterator[Launch]:
+    hyper = "kernels.hyper_connection.triton_cuda"
+    yield Launch(
+        address=f"{hyper}:partial_kernel",
+        types=_pointers("streams", "*bf16")
+        | _pointers("fn partial", "*fp32")
+        | _pointers("rows columns outputs", "i32"),
+        constants={"NARROW": True, "GROUP": 8, "OUT": 32, "ROWS": 64, "SLICE": 320, "BLOCK": 32},
+        warps=8,
+    )
+    yield Launch(
+        address=f"{hyper}:finish_kernel",
+        types=_pointers("partial base scale pre post matrix", "*fp32")
+        | _pointers("rows columns groups iterations", "i32")
+        | _pointers("norm_eps eps", "fp32"),
+        constants={"MEMBERS": 8, "N": 4, "N2": 4, "OUT": 32},
+        warps=1,
+    )
+    yield Launch(
+        address=f"{hyper}:collapse_norm_kernel",
+        types=_pointers("streams out", "*bf16")
+        | _pointers("pre weight", "*fp32")
+        | {"width": "i32", "eps": "fp32"},
+        constants={"N": 4, "BLOCK": 8192},
+        warps=8,
+    )
+    yield Launch(
+        address=f"{hyper}:expand_kernel",
+        types=_pointers("y streams out", "*bf16")
+        | _pointers("post matrix", "*fp32")
+        | _pointers("width blocks", "i32"),
+        constants={"N": 4, "BLOCK": 1024},
+    )
+
+
+def _experts() -> Iterator[Launch]:
+    routing, grouped = "kernels.routing.triton_cuda", "kernels.grouped_matmul.triton_cuda"
+    yield Launch(
+        address=f"{routing}:gate_kernel",
+        types=_pointers("x", "*bf16")
+        | _pointers("weight partial", "*fp32")
+        | _pointers("rows width experts row_blocks expert_blocks", "i32"),
+        constants={"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64},
+    )
+    yield Launch(
+        address=f"{routing}:choose_kernel",
+        types=_pointers("partial bias weights", "*fp32")
+        | {"chosen": "*i64", "scale": "fp32"}
+        | _pointers("rows experts parts", "i32"),
+        constants={"TOP": 6, "TOP2": 8, "NORMALISE": True, "BLOCK": 512},
+        warps=1,
+    )
+    yield Launch(
+        address=f"{grouped}:group_kernel",
+        types={"chosen": "*i64"}
+        | _pointers("order tiles tile_expert tile_start tile_end", "*i32")
+        | _pointers("pairs experts", "i32"),
+        constants={"TILE": 16, "BINS": 512, "BLOCK": 1024},
+    )
+    tables = _pointers("order tiles tile_expert tile_start tile_end", "*i32")
+    for tile, columns, block, warps in ((16, 64, 128, 4), (64, 128, 64, 8)):
+        sizes = {"TILE": tile, "COLUMNS": columns, "BLOCK": block}
+        yield Launch(
+            address=f"{grouped}:gate_up_kernel",
+            types=_pointers("x gate_up out", "*bf16")
+            | tables
+            | _pointers("per_row width inner blocks", "i32")
+            | {"weights": "*fp32", "limit": "fp32"},
+            constants=sizes,
+            warps=warps,
+            stages=3,
+            even=("width", "inner", "blocks"),
+        )
+        yield Launch(
+            address=f"{grouped}:down_kernel",
+            types=_pointers("x down out", "*bf16")
+            | tables
+            | _pointers("width inner blocks", "i32"),
+            constants=sizes,
+            warps=warps,
+            stages=3,
+            even=("width", "inner", "blocks"),
+        )
+    yield Launch(
+        address=f"{grouped}:combine_kernel",
+        types=_pointers("parts shared out", "*bf16") | _pointers("width blocks", "i32"),
+        constants={"TOP": 6, "BLOCK": 1024},
+    )
+
+
+def _caches() -> Iterator[Launch]:
+    for packing in range(4):
+        yield Launch(
+            address="kernels.cache_ops.triton_cuda:insert_kernel",
+            types=_pointers("x", "*bf16")
+            | _pointers("weight cos sin", "*fp32")
+            | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
+            | _pointers("row_stride turn_width cache_stride", "i32"),
+            constants={"HAS_NORM": True, "FORMAT": packing, "WIDTH": 512},
+            warps=1,
+        )
+    for own, chosen in ((0, 0), (1, 2)):
+        attention = "kernels.attention.triton_cuda"
+        yield Launch(
+            address=f"{attention}:attend_kernel",
+            types=_pointers("queries", "*bf16")
+            | _pointers("own chosen", "*u8" if own else "*bf16")
+            | _pointers("index slots positions floors", "*i64")
+            | _pointers("sink out tops", "*fp32")
+            | _pointers("heads head_blocks splits ring length count", "i32")
+            | {"factor": "fp32"},
+            constants={
+                "OWN": own,
+                "CHOSEN": chosen,
+                "IS_WHOLE": False,
+                "WIDTH": 512,
+                "HEADS": 64,
+                "KEYS": 32,
+                "SPLIT": 5,
+            },
+            warps=8,
+            stages=3,
+        )
+    yield Launch(
+        address="kernels.attention.triton_cuda:join_kernel",
+        types=_pointers("parts tops sink", "*fp32")
+        | {"out": "*bf16"}
+        | _pointers("heads splits", "i32"),
+        constants={"WIDTH": 512},
+        warps=2,
+    )
+
+
+def _selection() -> Iterator[Launch]:
+    yield Launch(
+        address="kernels.indexer.triton_cuda:score_kernel",
+        types=_pointers("queries weights", "*bf16")
+        | {"keys": "*u8", "out": "*fp32"}
+        | _pointers("table counts", "*i64")
+        | _pointers("heads context tiles per_block table_stride", "i32"),
+        constants={"FORMAT": 3, "WIDTH": 128, "HEADS": 64, "KEYS": 64},
+    )
+    for is_held in (True, False):
+        yield Launch(
+            address="kernels.topk.triton_cuda:best_kernel",
+            types=_pointers("scores", "*fp32")
+            | _pointers("table out", "*i64")
+            | _pointers("n k per_block table_stride", "i32"),
+            constants={"IS_HELD": is_held, "BLOCK": 8192},
+            warps=8,
+        )
+
+
+def _memory() -> Iterator[Launch]:
+    yield Launch(
+        address="kernels.quantize.triton_cuda:round_kernel",
+        types=_pointers("x out", "*bf16"),
+        constants={"FORMAT": 3, "WIDTH": 128},
+        warps=1,
+    )
+    yield Launch(
+        address="kernels.engram.triton_cuda:look_up_kernel",
+        types=_pointers("ids multipliers primes offsets", "*i64")
+        | _pointers("table out", "*bf16")
+        | _pointers("heads columns dim", "i32"),
+        constants={"NGRAM": 4, "COLUMNS": 32, "DIM": 64},
+    )
+    yield Launch(
+        address="kernels.engram.triton_cuda:gated_add_kernel",
+        types=_pointers("streams kv out", "*bf16")
+        | {"weight": "*fp32", "width": "i32", "eps": "fp32", "scale": "fp32"},
+        constants={"N": 4, "BLOCK": 8192},
+        warps=8,
+    )
