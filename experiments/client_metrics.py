@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from experiments.measurement import Measurement
+from experiments.measurement import Measurement, decode_s, decode_tokens, tpot_s
 from experiments.metric_values import missing, ratio
 from experiments.quantiles import quantile_of
 from experiments.records import MetricValue, RequestRecord
@@ -58,7 +58,43 @@ def client_metrics(m: Measurement) -> dict[str, MetricValue]:
             lambda r: (r.server_prompt_tokens, r.prompt_tokens),
             "no server says how it counted the prompts",
         ),
+        "server_tpot_ratio": _server_tpot(m),
     }
+
+
+def _server_tpot(m: Measurement) -> MetricValue:
+    """The first histogram that the server keeps, over what the clients saw of the same thing."""
+    for histogram, seen in _TOKEN_TIMES:
+        seconds, count = (_grown(m, f"{histogram}_{part}") for part in ("sum", "count"))
+        if seconds is not None and count:
+            ours = seen(m.succeeded)
+            return ratio(seconds / count, ours or 0.0, round(count), "no client saw two tokens")
+    return missing("the server keeps no histogram of its token times, or none was asked for")
+
+
+def _grown(m: Measurement, name: str) -> float | None:
+    """Growth of a server's counter, whatever stands before a colon in its name."""
+    return next((v for k, v in m.counters.items() if k.rpartition(":")[2] == name), None)
+
+
+def _mean_tpot(requests: Sequence[RequestRecord]) -> float | None:
+    told = [found for request in requests if (found := tpot_s(request)) is not None]
+    return sum(told) / len(told) if told else None
+
+
+def _mean_gap(requests: Sequence[RequestRecord]) -> float | None:
+    """Of tokens, not of chunks."""
+    timed = [request for request in requests if tpot_s(request) is not None]
+    tokens = sum(decode_tokens(request) for request in timed)
+    return sum(decode_s(request) for request in timed) / tokens if tokens else None
+
+
+_TOKEN_TIMES: tuple[tuple[str, Callable[[Sequence[RequestRecord]], float | None]], ...] = (
+    ("request_time_per_output_token_seconds", _mean_tpot),
+    ("inter_token_latency_seconds", _mean_gap),
+    ("time_per_output_token_seconds", _mean_gap),
+)
+"""Histograms of servers, under the names that vLLM and SGLang give them."""
 
 
 def _lag(m: Measurement, quantile: float) -> MetricValue:

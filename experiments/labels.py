@@ -23,6 +23,10 @@ DEGENERATE = "the text is far shorter than its tokens: was the output degenerate
 DEGENERATE_BELOW = 0.5
 """Tokens of the text by the client's tokenizer over those counted, below which that is asked."""
 
+TPOT_DISPUTED = "client and server disagree on TPOT: one may count steps, not tokens"
+DISPUTED_FROM = 1.3
+"""The server's TPOT over the clients', or the other way round, from which that is said."""
+
 
 def labels_beforehand(plan: Plan, facts: TargetFacts) -> tuple[str, ...]:
     """What is known of a trial before it is measured."""
@@ -42,6 +46,7 @@ def labels_afterwards(
         RANDOM_PROMPTS: _drafted_on_random_ids(metrics, workload, facts),
         BURSTY: _bursty(metrics),
         DEGENERATE: _degenerate(metrics),
+        TPOT_DISPUTED: _disputed(metrics),
     }
     return tuple(label for label, holds in said.items() if holds)
 
@@ -64,3 +69,8 @@ def _bursty(metrics: Mapping[str, MetricValue]) -> bool:
 def _degenerate(metrics: Mapping[str, MetricValue]) -> bool:
     ratio = metrics["retokenised_ratio"].value
     return ratio is not None and ratio < DEGENERATE_BELOW
+
+
+def _disputed(metrics: Mapping[str, MetricValue]) -> bool:
+    ratio = metrics["server_tpot_ratio"].value
+    return ratio is not None and not 1 / DISPUTED_FROM <= ratio <= DISPUTED_FROM

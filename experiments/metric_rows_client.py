@@ -48,4 +48,13 @@ CLIENT: Rows = (
         "ratio of requests",
         "prompt tokens that the server reports / that were asked for; a chat template adds its own",
     ),
+    (
+        "server_tpot_ratio",
+        "TPOT as the server counts",
+        "",
+        "none",
+        "ratio of means",
+        "mean time per output token by the server's own histogram under metrics_path, drain "
+        "included / the same by the clients; far from 1: one of them counts steps, not tokens",
+    ),
 )

@@ -94,6 +94,24 @@ def test_the_metrics_of_the_client_are_those_of_its_requests_and_samples():
     assert few["client_lag_s_p99"].value is None
 
 
+@pytest.mark.parametrize(
+    ("histogram", "ours_s"),
+    [
+        ("vllm:request_time_per_output_token_seconds", (0.1 + 0.4) / 2),
+        ("sglang:inter_token_latency_seconds", (3 * 0.1 + 0.4) / 4),
+        ("time_per_output_token_seconds", (3 * 0.1 + 0.4) / 4),
+    ],
+)
+def test_a_servers_histogram_is_held_against_the_same_mean_of_the_clients(histogram, ours_s):
+    # A client saw 10.8 ms a token where its server told 22.6: the server counted by steps.
+    quick = request([(1.0, 1), (1.3, 3)])
+    slow = request([(1.0, 1), (1.4, 1)])
+    counters = {f"{histogram}_sum": 2.0, f"{histogram}_count": 4.0, "other_sum": 9.0}
+    found = client_metrics(measurement([quick, slow], counters=counters))["server_tpot_ratio"]
+    assert found.value == pytest.approx(0.5 / ours_s)
+    assert found.n == 4
+
+
 def test_an_engine_in_this_process_has_no_client_to_judge():
     here = evidence([request([(5.0, 1)], sent_s=3.0, intended_s=0.0)])
     assert (client_lag(here), client_cpu(here), client_processes(here)) == (None, None, None)

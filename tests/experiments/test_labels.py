@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.labels import BURSTY, DEGENERATE, RANDOM_PROMPTS, labels_afterwards
+from experiments.labels import BURSTY, DEGENERATE, RANDOM_PROMPTS, TPOT_DISPUTED, labels_afterwards
 from experiments.metrics import measure
 from tests.experiments.records import measurement, request
 from tests.fakes.workloads import FACTS
@@ -15,8 +15,8 @@ EVEN = [(0.1, 1), (0.2, 1), (0.3, 1)]
 DRAFTED = {"verify_steps": 2, "emitted_tokens": 3, "proposed_tokens": 2, "accepted_tokens": 1}
 
 
-def said(*, workload=TEXT, served=TRAINED, chunks=EVEN, **fields):
-    metrics = measure(measurement([request(chunks, **fields)]))
+def said(*, workload=TEXT, served=TRAINED, chunks=EVEN, counters=None, **fields):
+    metrics = measure(measurement([request(chunks, **fields)], counters=counters or {}))
     return labels_afterwards(metrics, workload, served)
 
 
@@ -42,3 +42,12 @@ def test_a_text_far_shorter_than_its_tokens_is_labelled_and_one_that_fits_is_not
 def test_bursts_are_labelled():
     burst = [(0.1, 1), *((0.1 + k * 1e-5, 1) for k in range(1, 10)), (5.0, 1)]
     assert said(chunks=burst) == (BURSTY,)
+
+
+@pytest.mark.parametrize(
+    ("server_s", "labels"), [(0.1, ()), (0.21, (TPOT_DISPUTED,)), (0.05, (TPOT_DISPUTED,))]
+)
+def test_a_server_that_tells_another_tpot_than_its_clients_is_labelled(server_s, labels):
+    name = "vllm:inter_token_latency_seconds"
+    counters = {f"{name}_sum": 40 * server_s, f"{name}_count": 40.0}
+    assert said(counters=counters) == labels
