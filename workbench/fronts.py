@@ -117,8 +117,7 @@ def pareto(
     """The fronts of `points` (from `Run.points()`), one for each value of the columns `by`.
 
     `runs` hold what is behind the points, for bands and chances. ComparisonError for a metric or
-    column that the points do not have; points that may not be compared with each other get groups
-    of their own.
+    column that the points do not have; what may not be compared gets groups of its own.
     """
     asked = [by] if isinstance(by, str) else list(by or ())
     _refuse_facts(points, [x.metric, y.metric])
@@ -126,38 +125,44 @@ def pareto(
     why_not = exclusions(points, [x.metric, y.metric])
     eligible = np.array([reason is None for reason in why_not], dtype=bool)
     names = group_names(points, eligible, asked)
-    ids = [str(name) for name in points["trial_id"]]
-    values = points[[x.metric, y.metric]].to_numpy(dtype=float, na_value=np.nan)
-    on_front = np.zeros(len(points), dtype=bool)
-    groups: dict[str, tuple[str, ...]] = {}
-    vertices: dict[str, Values] = {}
-    rows_of = {
-        group: np.array([row for row in np.flatnonzero(eligible) if names[row] == group])
-        for group in sorted({names[row] for row in np.flatnonzero(eligible)})
+    competitors = _competitors(points, x, y, _rows_of(names, np.flatnonzero(eligible)))
+    ids, values = competitors.ids, competitors.values
+    best = {
+        group: rows[front_mask(values[rows], competitors.directions)]
+        for group, rows in competitors.groups.items()
     }
-    for group, rows in rows_of.items():
-        best = rows[front_mask(values[rows], (x.direction, y.direction))]
-        on_front[best] = True
-        groups[group] = tuple(ids[row] for row in best)
-        vertices[group] = values[best]
+    on_front = np.zeros(len(points), dtype=bool)
+    for rows in best.values():
+        on_front[rows] = True
     return Front(
         x=x,
         y=y,
         members=tuple(ids[row] for row in np.flatnonzero(on_front)),
-        groups=groups,
+        groups={group: tuple(ids[row] for row in rows) for group, rows in best.items()},
         on_front=on_front,
         excluded=tuple(why_not),
         group_of=tuple(n if fit else None for n, fit in zip(names, eligible, strict=True)),
-        vertices=vertices,
-        competitors=Competitors(
-            values=values,
-            bounds=_bounds(points, (x.metric, y.metric)),
-            directions=(x.direction, y.direction),
-            groups=rows_of,
-            ids=ids,
-            repeats=_repeats(points),
-        ),
+        vertices={group: values[rows] for group, rows in best.items()},
+        competitors=competitors,
         draw=_draws(points, (x.metric, y.metric), list(runs)),
+    )
+
+
+def _rows_of(names: Sequence[str], competing: Rows) -> dict[str, Rows]:
+    """Group -> those of its rows that compete, groups in the order of their names."""
+    groups = sorted({names[row] for row in competing})
+    return {g: np.array([row for row in competing if names[row] == g]) for g in groups}
+
+
+def _competitors(points: pd.DataFrame, x: Axis, y: Axis, groups: dict[str, Rows]) -> Competitors:
+    metrics = (x.metric, y.metric)
+    return Competitors(
+        values=points[list(metrics)].to_numpy(dtype=float, na_value=np.nan),
+        bounds=_bounds(points, metrics),
+        directions=(x.direction, y.direction),
+        groups=groups,
+        ids=[str(name) for name in points["trial_id"]],
+        repeats=_repeats(points),
     )
 
 
