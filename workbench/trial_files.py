@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 from experiments.records import ChunkKind, MetricValue, RequestRecord, TrialRecord, TrialState
 from workbench.errors import NewerFormatError, StoreError
 from workbench.evals import EVALS, eval_rows, eval_schema, read_evals
-from workbench.files import finite, read_json, to_json
+from workbench.files import read_json, to_json
+from workbench.parquet import parquet
 
 if TYPE_CHECKING:
     import pyarrow
@@ -162,12 +163,11 @@ def _adapter() -> TypeAdapter[TrialRecord]:
     return TypeAdapter(TrialRecord)
 
 
-def request_rows(requests: Sequence[RequestRecord]) -> list[dict[str, object]]:
+def request_rows(requests: Iterable[RequestRecord]) -> Iterator[dict[str, object]]:
     """Requests as flat rows: `chunks` becomes the lists chunk_time_s, _tokens and _kind.
 
     chunk_kind is missing where every chunk is content, as nearly always.
     """
-    rows = []
     for request in requests:
         row = {field.name: getattr(request, field.name) for field in dataclasses.fields(request)}
         chunks = row.pop("chunks")
@@ -175,8 +175,7 @@ def request_rows(requests: Sequence[RequestRecord]) -> list[dict[str, object]]:
         row["chunk_tokens"] = [chunk.tokens for chunk in chunks]
         kinds = [str(chunk.kind) for chunk in chunks]
         row["chunk_kind"] = kinds if any(kind != ChunkKind.CONTENT for kind in kinds) else None
-        rows.append(row)
-    return rows
+        yield row
 
 
 def _nest(row: dict[str, object]) -> dict[str, object]:
@@ -193,27 +192,6 @@ def _read_rows(path: Path) -> list[dict[str, object]]:
     import pyarrow.parquet
 
     return pyarrow.parquet.read_table(path).to_pylist()
-
-
-def parquet(rows: Sequence[Mapping[str, object]], schema: pyarrow.Schema) -> bytes:
-    """`rows` as the bytes of one zstd-compressed Parquet file; no rows is a valid file."""
-    import pyarrow
-    import pyarrow.parquet
-
-    columns = {
-        field.name: pyarrow.array([_cell(row[field.name]) for row in rows], type=field.type)
-        for field in schema
-    }
-    sink = pyarrow.BufferOutputStream()
-    table = pyarrow.table(columns, schema=schema)
-    pyarrow.parquet.write_table(table, sink, compression="zstd")
-    return sink.getvalue().to_pybytes()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return value.encode("utf-8", "replace").decode()
-    return finite(value)
 
 
 @cache
