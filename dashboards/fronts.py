@@ -12,6 +12,7 @@ from workbench.figures import (
     CROWDED_FROM,
     Look,
     axis_words,
+    basis_phrase,
     finding,
     in_order,
     interval,
@@ -143,18 +144,26 @@ def ranking_table(
         columns = {"Kind": rows["kind"].tolist()} | columns
     columns["Front"] = ["●" if member else "" for member in rows["on_front"]]
     columns[chance] = [percent(value) for value in rows["chance"]]
+    common = bases(rows, shown)
     for name in dict.fromkeys(shown):
         parts_ = (rows[f"{name}.{part}"] for part in ("low", "high", "n"))
         cells = zip(*parts_, rows["repeats"], strict=True)
-        columns[_head(name, shown)] = rows[name].tolist()
+        columns[head(name, shown)] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [
-            span_words(low, high, int(repeats), name) or f"none, n={n:.0f}"
-            for low, high, n, repeats in cells
+            (interval(low, high) if len(common) == 1 else span_words(low, high, int(count), name))
+            or f"none, n={n:.0f}"
+            for low, high, n, count in cells
         ]
     return pd.DataFrame(columns)
 
 
-def _head(metric: str, shown: tuple[str, ...]) -> str:
+def bases(rows: pd.DataFrame, shown: tuple[str, ...]) -> list[str]:
+    """What the intervals of a ranking cover; a single thing is told once, above it."""
+    counts = rows["repeats"].unique().tolist()
+    return list(dict.fromkeys(basis_phrase(int(n), name) for name in shown for n in counts))
+
+
+def head(metric: str, shown: tuple[str, ...]) -> str:
     """The unit where it says of what it is, as tok/s/device does; else the label with it."""
     spec = wb.METRICS[metric]
     return spec.unit if spec.unit.count("/") > 1 and len(set(shown)) > 1 else spec.heading

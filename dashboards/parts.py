@@ -93,9 +93,14 @@ def banner(labels: Iterable[str]) -> None:
 
 def _without_labels(subtitle: str) -> str:
     """The subtitle of a figure less what the banner says; saved pictures keep all of it."""
-    told = ", ".join(map(markup.plain, st.session_state.get(LABELS, ())))
-    parts_ = [part for part in subtitle.split("; ") if part != told]
-    return "; ".join(part.removeprefix(f"{told}, ") if told else part for part in parts_)
+    told = {markup.plain(label) for label in st.session_state.get(LABELS, ())}
+    kept = [_after(part.split(", "), told) for part in subtitle.split("; ")]
+    return "; ".join(", ".join(words) for words in kept if words)
+
+
+def _after(words: list[str], told: set[str]) -> list[str]:
+    """The words that follow the labels."""
+    return words if not words or words[0] not in told else _after(words[1:], told)
 
 
 def chosen_run() -> wb.RunSummary | None:

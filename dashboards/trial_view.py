@@ -14,6 +14,7 @@ from workbench.figures import (
     MISSING,
     Look,
     axis_phrase,
+    cell_words,
     conduct_table,
     configuration_table,
     neighbour,
@@ -108,12 +109,14 @@ def failures(trials: pd.DataFrame, summary: wb.RunSummary) -> None:
             Cell(html=markup.pill(str(row.state))),
             Cell(
                 html=markup.anchor(
-                    row.trial_id, address.link("run", run=summary.run_id, trial=row.trial_id)
-                )
+                    words or row.trial_id,
+                    address.link("run", run=summary.run_id, trial=row.trial_id),
+                ),
+                title=row.trial_id,
             ),
             text(row.reason or "no reason kept", "free"),
         )
-        for row in bad.itertuples()
+        for words, row in zip(cell_words(trials, bad), bad.itertuples(), strict=True)
     ]
     parts.html(markup.section("Not valid"))
     parts.html(markup.table(("State", "Trial", "Reason"), rows))

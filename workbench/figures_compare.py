@@ -73,7 +73,7 @@ def changes_figure(comparison: Comparison, *, look: Look) -> tuple[go.Figure, pd
         add_dots(figure, series, across=True)
     add_level(figure, 0.0, "no change", dark=look.dark, across="linear")
     name_axes(figure, plain_title("change from A to B", "%"), "", dark=look.dark)
-    hold_range(figure, dark=look.dark, side="x")
+    hold_range(figure, side="x")
     order = rows["label"].tolist()
     figure.update_yaxes(type="category", autorange="reversed", categoryorder="array",
                         categoryarray=order)  # fmt: skip

@@ -43,15 +43,18 @@ def free_positions(
     texts: Sequence[str],
     obstacles: np.ndarray | None,
     is_log: Callable[[np.ndarray], bool],
+    *,
+    height: float = PLOT_HEIGHT,
 ) -> list[str | None]:
     """Plotly's `textposition` for each text, or None where no side is free.
 
-    `marks` [n, 2] are the labelled points and `obstacles` [m, 2] every drawn point, in axis units.
+    `marks` [n, 2] are the labelled points and `obstacles` [m, 2] every drawn point, in axis units;
+    `height` is the least that the plot has, in pixels.
     Earlier texts are placed first.
     """
     every = marks if obstacles is None else np.concatenate([marks, obstacles])
     scales = [_scale(every[:, side], is_log(every[:, side])) for side in (0, 1)]
-    size = (PLOT_WIDTH, PLOT_HEIGHT)
+    size = (PLOT_WIDTH, height)
     pixels = np.stack([scales[i](marks[:, i]) * size[i] for i in (0, 1)], axis=1)
     spots = np.stack([scales[i](every[:, i]) * size[i] for i in (0, 1)], axis=1)
     taken: list[Box] = []

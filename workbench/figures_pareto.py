@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
-from workbench.figures_chart import ACROSS, UP, is_log, is_simulated, name_axes
+from workbench.figures_chart import is_log, is_simulated
+from workbench.figures_front_axes import set_axes, top
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
     CROWDED_FROM,
-    axis_title,
     finding_of,
     label_axes,
     marks_table,
     subtitle,
 )
-from workbench.figures_range import reach, say_cut
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.figures_theme import MAX_GROUPS, OKABE_ITO, Look, base_figure, ink, with_alpha
 from workbench.fronts import Front
 
 WHISKERS_UP_TO = 60  # points; above this only the front keeps its whiskers
+HEADROOM = 90  # pixels of a figure's height that its plot has not: axes and legend
 LINE_DOTS = 24  # in one step of a staircase: near enough that no word fits between two
 MAX_LABELS = 24
 LEAST_ALPHA = 0.3  # of a valid point that is never on the front
@@ -65,8 +64,7 @@ def pareto(
         _add_group(figure, group, many=len(drawn) > CROWDED_FROM, dark=look.dark)
     _add_labels(figure, drawn, front, by, look)
     _add_selected(figure, drawn, look)
-    _set_axes(figure, drawn, dark=look.dark)
-    _name_axes(figure, front, look, drawn)
+    set_axes(figure, front, look, drawn)
     if by is not None:
         figure.update_layout(legend={"title": {"text": safe(axis_words(by)) + "  "}})
     figure.update_layout(uirevision="pareto", hovermode="closest", clickmode="event+select")
@@ -225,8 +223,11 @@ def _add_labels(
         " ".join(f"{axis_mark(name)}{short(value_text(row[name]), 12)}" for name in axes)
         for _, row in members.iterrows()
     ]
-    obstacles = _obstacles(drawn, front) if len(drawn) <= CROWDED_FROM else None
-    spots = free_positions(members[["x", "y"]].to_numpy(float), texts, obstacles, is_log)
+    corner = np.array([[top(drawn, side)[0] for side in ("x", "y")]])
+    crowd = [_obstacles(drawn, front)] if len(drawn) <= CROWDED_FROM else []
+    obstacles = np.concatenate([corner, *crowd])
+    marks, height_px = members[["x", "y"]].to_numpy(float), 0.8 * (look.height - HEADROOM)
+    spots = free_positions(marks, texts, obstacles, is_log, height=height_px)
     kept = [place for place, spot in enumerate(spots) if spot is not None]
     figure.add_trace(
         go.Scatter(
@@ -269,32 +270,3 @@ def _add_selected(figure: go.Figure, drawn: pd.DataFrame, look: Look) -> None:
             showlegend=False,
         )
     )
-
-
-def _name_axes(figure: go.Figure, front: Front, look: Look, drawn: pd.DataFrame) -> None:
-    log = {side: is_log(drawn[side].to_numpy(float)) for side in ("x", "y")}
-    across = axis_title(front.x, ACROSS, log=log["x"])
-    name_axes(figure, across, axis_title(front.y, UP, log=log["y"]), dark=look.dark)
-
-
-def _set_axes(figure: go.Figure, drawn: pd.DataFrame, *, dark: bool) -> None:
-    cut = False
-    for update, side in ((figure.update_xaxes, "x"), (figure.update_yaxes, "y")):
-        values = drawn[side].to_numpy(float)
-        if is_log(values):
-            low, high = math.log10(values.min()), math.log10(values.max())
-            update(type="log", range=[low - 0.12, high + 0.16], dtick="D2" if high < 2 else None)
-        elif values.size:
-            ends = drawn.loc[drawn["on_front"], side + ".high"].dropna().to_numpy(float)
-            _, high, over = reach(np.append(values, min(0.0, values.min())), ends)
-            cut |= over
-            update(range=_padded(float(values.min()), high))
-    if cut:
-        say_cut(figure, dark=dark)
-
-
-def _padded(low: float, high: float) -> list[float]:
-    """A range with room for labels; it starts at zero, so that lengths compare as numbers do."""
-    start = min(0.0, low)
-    room = (high - start) or abs(high) or 1.0
-    return [start - 0.02 * room if start == 0 else start - 0.12 * room, high + 0.14 * room]

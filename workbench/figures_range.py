@@ -7,8 +7,6 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import plotly.graph_objects as go
 
-from workbench.figures_theme import ink
-
 CUT = "intervals reach beyond the picture"
 ROOM = 1.0  # times the spread of the values, for intervals
 EDGE = 0.05
@@ -32,7 +30,7 @@ def reach(values: np.ndarray, ends: np.ndarray) -> tuple[float, float, bool]:
     return floor, roof, least < floor or most > roof
 
 
-def hold_range(figure: go.Figure, *, dark: bool, side: str = "y", zero: bool = False) -> None:
+def hold_range(figure: go.Figure, *, side: str = "y", zero: bool = False) -> None:
     """Keep a linear axis of values in sight where intervals would crush them; says so.
 
     `zero` lets the axis start at 0.
@@ -48,15 +46,18 @@ def hold_range(figure: go.Figure, *, dark: bool, side: str = "y", zero: bool = F
     edge = EDGE * (high - low)
     span = [low if zero and low == 0 else low - edge, high + edge]
     figure.update_layout({f"{side}axis": {"range": span, "autorange": None}})
-    say_cut(figure, dark=dark)
+    say_cut(figure, side)
 
 
-def say_cut(figure: go.Figure, *, dark: bool) -> None:
-    """Tell below the top right corner that intervals are cut."""
-    figure.add_annotation(
-        text=CUT, x=1, y=1, xref="paper", yref="paper", xanchor="right", yanchor="top",
-        showarrow=False, font={"size": 11, "color": ink(dark=dark).muted},
-    )  # fmt: skip
+def say_cut(figure: go.Figure, side: str = "y") -> None:
+    """Tell beside the name of an axis, which `name_axes` gave, that intervals are cut."""
+    if side == "x":
+        title = figure.layout.xaxis.title
+        title.text = f"{title.text}<br>{CUT}"
+        return
+    for note in figure.layout.annotations:
+        if note.name == "y":
+            note.text = f"{note.text}; {CUT}"
 
 
 def _extent(traces: Iterable[go.Scatter], side: str) -> tuple[np.ndarray, np.ndarray]:

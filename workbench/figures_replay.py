@@ -115,7 +115,7 @@ def prefill_figure(
     name_axes(figure, x, y, dark=look.dark)
     figure.update_xaxes(rangemode="tozero")
     figure.update_yaxes(rangemode="tozero")
-    hold_range(figure, dark=look.dark, zero=True)
+    hold_range(figure, zero=True)
     figure.update_layout(uirevision="prefill", showlegend=len(settings) > 1)
     return figure, found
 

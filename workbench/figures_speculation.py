@@ -165,7 +165,7 @@ def by_text_kind(points: pd.DataFrame, *, look: Look) -> tuple[go.Figure, pd.Dat
     name_axes(figure, plain_title("draft length"), title, dark=look.dark)
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
-    hold_range(figure, dark=look.dark, zero=True)
+    hold_range(figure, zero=True)
     figure.update_layout(uirevision="kind", showlegend=found["kind"].nunique() > 1)
     return figure, found
 
@@ -218,7 +218,7 @@ def speed_up(points: pd.DataFrame, metric: str, *, look: Look) -> tuple[go.Figur
     figure.update_xaxes(type="category", categoryorder="array",
                         categoryarray=levels(points, DRAFT_AXIS))  # fmt: skip
     figure.update_yaxes(rangemode="tozero")
-    hold_range(figure, dark=look.dark, zero=True)
+    hold_range(figure, zero=True)
     if load:
         figure.update_layout(legend={"title": {"text": safe(axis_words(load)) + "  "}})
     figure.update_layout(uirevision="speed", showlegend=load is not None)

@@ -40,6 +40,7 @@ from workbench.figures_text import (
 from workbench.figures_theme import MAX_GROUPS, Look, ink
 
 RAMP = [[0.0, "#eef4fa"], [0.35, "#9cc6e3"], [0.7, "#3d8fc4"], [1.0, "#0a4a7a"]]
+DARK_RAMP = [[0.0, "#1a2836"], [0.35, "#1d4d75"], [0.7, "#3d8fc4"], [1.0, "#a8d0ea"]]
 MAX_CELL_TEXT = 80  # cells; above this the numbers are in the hover alone
 
 
@@ -108,7 +109,7 @@ def _why_not(points: pd.DataFrame, columns: list[str], key: tuple[str, ...], met
 
 
 def heat_map(points: pd.DataFrame, found: Cells, *, look: Look) -> go.Figure:
-    """The number and its interval in each cell; darker is better."""
+    """The number and its interval in each cell; the further from the page's own, the better."""
     spec, rows = METRICS[found.metric], found.rows
     figure = chart(look, _best_cell(found), stamp(points), _free_words(points, found), _gaps(rows))
     columns, lines = list(dict.fromkeys(rows["across"])), list(dict.fromkeys(rows["up"]))
@@ -123,7 +124,7 @@ def heat_map(points: pd.DataFrame, found: Cells, *, look: Look) -> go.Figure:
             texttemplate="%{text}",
             hovertext=np.array(_cell_hovers(found), dtype=object).reshape(shape).tolist(),
             hoverinfo="text",
-            colorscale=RAMP,
+            colorscale=DARK_RAMP if look.dark else RAMP,
             reversescale=str(spec.direction) == "min",
             showscale=False,
             xgap=2,
@@ -234,7 +235,7 @@ def interaction_lines(points: pd.DataFrame, found: Cells, *, look: Look) -> go.F
     name_axes(figure, title, metric_title(found.metric), dark=look.dark)
     figure.update_xaxes(type="category")
     figure.update_yaxes(rangemode="tozero")
-    hold_range(figure, dark=look.dark, zero=True)
+    hold_range(figure, zero=True)
     if found.up:
         figure.update_layout(legend={"title": {"text": safe(axis_words(found.up)) + "  "}})
     figure.update_layout(uirevision="lines")

@@ -127,7 +127,7 @@ def trend_figure(rows: pd.DataFrame, metric: str, *, look: Look) -> go.Figure:
               dark=look.dark)  # fmt: skip
     figure.update_xaxes(tickvals=places, ticktext=names, range=[-0.5, max(0.5, len(rows) - 0.5)])
     figure.update_yaxes(rangemode="tozero")
-    hold_range(figure, dark=look.dark, zero=True)
+    hold_range(figure, zero=True)
     figure.update_layout(uirevision="trend", showlegend=False)
     return figure
 

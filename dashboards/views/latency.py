@@ -84,7 +84,7 @@ def _ladder(trial: wb.TrialRecord) -> None:
     doubled = metric_view.doubled(trial)
     rows = [
         (
-            markup.text(row["label"], "name", row["definition"]),
+            markup.text(row["label"], "name whole", row["definition"]),
             *(_step(row[name]) for name in STEPS),
         )
         for _, row in found.iterrows()
@@ -93,7 +93,7 @@ def _ladder(trial: wb.TrialRecord) -> None:
     parts.html(
         markup.section(f"Percentiles with 95 % intervals within run ({found.attrs['unit']})")
     )
-    parts.html(markup.table(("", *STEPS), rows))
+    parts.html(markup.table(("", *STEPS), rows, stacked=True))
 
 
 def _step(value: object) -> markup.Cell:

@@ -29,6 +29,8 @@ STOPPED = {
     "error": "The process that measured it failed.",
 }
 
+KILLED = "Its process ended without a word."  # of a run that is over
+
 
 def main() -> None:
     """The run that is being measured, or the newest: how far it is and what it does now."""
@@ -54,11 +56,15 @@ def _body(run_id: str) -> None:
     parts.html(markup.progress(dict(summary.counts), summary.planned))
     if summary.state == "running":
         _buttons(reader.run, progress)
-    left, right = st.columns([1.7, 1], gap="medium")
-    with left:
-        _current(progress)
-        _devices(progress)
-    with right:
+        left, right = st.columns([1.7, 1], gap="medium")
+        with left:
+            _current(progress)
+            _devices(progress)
+        with right:
+            _events(progress, reader)
+    else:
+        if summary.state != "complete":
+            st.code(f"workbench resume {run_id} --store {reading.store_path()}", language="bash")
         _events(progress, reader)
     trial_view.failures(reader.trials(), summary)
 
@@ -68,7 +74,7 @@ def _sentence(summary: wb.RunSummary, progress: Progress | None) -> str:
         left = progress.sweep.time_left_s if progress else None
         told = "" if left is None else f", about {duration_words(left)} left"
         return f"Measuring {summary.name}{told}"
-    why = STOPPED.get(str(progress.sweep.stopped), "") if progress else ""
+    why = STOPPED.get(str(progress.sweep.stopped), KILLED) if progress else ""
     words = {"complete": "complete", "partial": "over, with trials that failed"}
     told = words.get(summary.state, "not complete, and nobody measures it now")
     return f"{summary.name} is {told}. {why}".strip()

@@ -67,7 +67,9 @@ def _changed(run_id: str, runs: list[wb.RunSummary]) -> None:
     """What changed against the last run of the same plan, with a link to the whole comparison."""
     summary = next(run for run in runs if run.run_id == run_id)
     later = runs.index(summary) + 1
-    before = next((run for run in runs[later:] if run.name == summary.name), None)
+    before = next(
+        (run for run in runs[later:] if run.name == summary.name and run.counts.get("ok")), None
+    )
     if before is None or summary.state == "running":
         return
     key = (summary.run_id, sum(summary.counts.values()), sum(before.counts.values()))
@@ -138,7 +140,7 @@ def _members(points: pd.DataFrame, front: wb.Front, summary: wb.RunSummary) -> s
         )
         for words, (_, row) in zip(cell_words(points, rows), rows.iterrows(), strict=True)
     ]
-    heads = ("On the front", wb.METRICS[y].unit, wb.METRICS[x].unit)
+    heads = ("On the front", *(fronts.head(name, (y, x)) for name in (y, x)))
     return markup.table(heads, cells)
 
 
@@ -165,20 +167,21 @@ def _runs_table(runs: list[wb.RunSummary]) -> str:
         (
             markup.Cell(html=markup.pill(run.state)),
             markup.Cell(
-                html=markup.anchor(run.run_id, address.link("run", run=run.run_id)), kind="fixed"
+                html=markup.anchor(run.run_id, address.link("run", run=run.run_id)),
+                kind="fixed whole",
             ),
-            markup.text(run.question or run.name, "free"),
+            markup.text(run.question or run.name, "free whole"),
             markup.text(run.started_utc[:16].replace("T", " "), "soft fixed"),
             markup.text(
                 wb.counts_words(run.counts) or "none yet",
                 title=f"{plural(run.planned, 'trial')} planned",
             ),
-            markup.text(parts.engine_words(run), "soft"),
+            markup.text(parts.engine_words(run), "soft fixed"),
             markup.text(run.accelerator, "soft"),
         )
         for run in runs
     ]
-    return markup.table(HEADS, rows)
+    return markup.table(HEADS, rows, stacked=True)
 
 
 if __name__ == "__main__":

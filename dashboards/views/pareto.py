@@ -111,7 +111,9 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     rows = fronts.ranked(points, found, target)
     if target is not None:
         parts.html("".join(map(markup.note, fronts.attained(found, target))))
-    among = " Chances are among the points of one colour." if view.by else ""
+    told = fronts.bases(rows, (view.y, view.x))
+    among = f" Intervals: 95 %, {told[0]}." if len(told) == 1 else ""
+    among += " Chances are among the points of one colour." if view.by else ""
     parts.html(_ranking_note(len(rows), len(points), target, among))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:

@@ -30,7 +30,7 @@ PATIENCE_MS = 60_000
 READY = ", ".join(
     f"{part}:visible"
     for part in (
-        *(".js-plotly-plot", ".wb-empty", ".wb-table", ".st-key-preview"),
+        *(".js-plotly-plot", ".wb-empty", ".wb-table", ".wb-section", ".st-key-preview"),
         "[data-testid=stException]",
     )
 )
