@@ -10,6 +10,7 @@ from dashboards import parts
 from workbench.columns import words_of
 from workbench.figures import (
     CROWDED_FROM,
+    SURE_UP_TO,
     Look,
     axis_words,
     basis_phrase,
@@ -100,7 +101,7 @@ def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.Da
     rows = points[usable].copy()
     rows["on_front"] = found.on_front[usable.to_numpy(bool)]
     rows["kind"] = [kind_words(name) for name in wb.comparison_groups(rows)]
-    sure = len(points) <= CROWDED_FROM
+    sure = len(points) <= SURE_UP_TO
     rows["chance"] = found.probability[usable.to_numpy(bool)] if sure else float("nan")
     if target is not None:
         if sure:

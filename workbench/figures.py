@@ -32,7 +32,7 @@ from workbench.figures_headline import BEST, headline
 from workbench.figures_latency import chunk_sizes, distributions, ladder, tokens_over_time
 from workbench.figures_live import device_rows, seconds_figure, seconds_table
 from workbench.figures_loads import apart, best_by_load
-from workbench.figures_marks import CROWDED_FROM, axis_title, finding
+from workbench.figures_marks import CROWDED_FROM, SURE_UP_TO, axis_title, finding
 from workbench.figures_parallel import parallel_coordinates
 from workbench.figures_pareto import pareto
 from workbench.figures_range import is_empty
@@ -100,6 +100,7 @@ __all__ = [
     "replay_summary",
     "waits",
     "CROWDED_FROM",
+    "SURE_UP_TO",
     "WITHOUT_A_GROUP",
     "facts_beside",
     "ARM",

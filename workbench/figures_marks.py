@@ -34,11 +34,13 @@ EQUALS = "\u00a0=\u00a0"  # no line breaks beside it
 MAX_KINDS = 3  # a sentence tells of no more kinds of points
 MAX_LABEL_AXES = 4  # a label beside a point names no more
 CROWDED_FROM = 1000
-"""Points; above this hovers are short, WebGL draws, and chances and bands are not computed."""
+"""Points; above this hovers are short, WebGL draws, and no requests are read for chances."""
+SURE_UP_TO = 3000
+"""Points; above this chances and bands are not computed: they would take seconds."""
 
 
 def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
-    """One row a trial: x, y with .low .high .n, drawn, on_front, chance, hollow, group, hover.
+    """One row a trial: x, y with .low .high .n, drawn, on_front, chance, hollow, group.
 
     `kind` says which rows may be compared with each other.
     `points` has the columns of `Run.points()`, row by row the ones that `front` was made of.
@@ -54,13 +56,12 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
             rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
     rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
     rows["on_front"] = front.on_front
-    rows["chance"] = front.probability if len(points) <= CROWDED_FROM else np.nan
+    rows["chance"] = front.probability if len(points) <= SURE_UP_TO else np.nan
     rows["why"] = [reason or "" for reason in front.excluded]
     rows["hollow"] = (rows["why"] != "") | (rows["state"] != "ok")
     rows["kind"] = [kind_words(name) for name in comparison_groups(points)]
     apart = rows["kind"].nunique() > 1
     rows["group"] = words_of(points[by]) if by is not None else rows["kind"] if apart else ""
-    rows["hover"] = _hovers(rows, front.x, front.y)
     return rows
 
 
@@ -88,7 +89,8 @@ def _best(values: pd.Series, axis: Axis) -> object:
     return values.idxmax() if axis.direction == "max" else values.idxmin()
 
 
-def _hovers(rows: pd.DataFrame, x: Axis, y: Axis) -> list[str]:
+def hovers(rows: pd.DataFrame, x: Axis, y: Axis) -> list[str]:
+    """What is told of each row of `marks_table` under the pointer."""
     heads = _hover_heads(rows)
     xs, ys = _hover_numbers(rows, "x", x), _hover_numbers(rows, "y", y)
     ends = _hover_ends(rows)
@@ -173,8 +175,8 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None
     parts.append(f"{plural(len(drawn), 'point')}, {drawn['on_front'].sum():,} on the front")
     if drawn["chance"].notna().any():
         parts.append("bands and opacity: 95 %, and the chance to be on the front")
-    if len(rows) > CROWDED_FROM:
-        parts.append(f"bands and chances only up to {CROWDED_FROM:,} points: filter")
+    if len(rows) > SURE_UP_TO:
+        parts.append(f"bands and chances only up to {SURE_UP_TO:,} points: filter")
     if drawn["hollow"].any():
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
     missing = rows.loc[~rows["drawn"], "state"].value_counts()

@@ -14,7 +14,9 @@ from workbench.figures_front_axes import set_axes, top
 from workbench.figures_labels import free_positions
 from workbench.figures_marks import (
     CROWDED_FROM,
+    SURE_UP_TO,
     finding_of,
+    hovers,
     label_axes,
     marks_table,
     subtitle,
@@ -52,12 +54,13 @@ def pareto(
     """
     look = look or Look()
     rows = marks_table(points, front, by)
-    drawn = rows[rows["drawn"]]
+    drawn = rows[rows["drawn"]].copy()
+    drawn["hover"] = hovers(drawn, front.x, front.y)
     title = look.title or finding_of(drawn, front)
     below = subtitle(look.subtitle, rows, drawn, by)
     figure = base_figure(title, below, dark=look.dark, height=look.height, columns=look.columns)
     groups = _groups(drawn, by)
-    if len(points) <= CROWDED_FROM:
+    if len(points) <= SURE_UP_TO:
         _add_bands(figure, front, groups)
     _add_staircases(figure, front, drawn, groups)
     for group in groups:

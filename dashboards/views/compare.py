@@ -110,14 +110,29 @@ def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
         parts.nothing("A and B are the same points. Choose another run or setting; or:", EXAMPLE)
         return
     accepted = tuple(filter(None, (address.parameter("accept") or "").split(",")))
-    try:
-        found = wb.compare(a.arm(), b.arm(), accept=accepted)
-    except wb.BenchError as error:
-        parts.html(markup.note(f"These cannot be compared: {error}"))
+    stored = tuple(len(reading.reader(side.run_id).run.trial_ids()) for side in (a, b))
+    found = _compared(reading.store_path(), a, b, accepted, stored)
+    if isinstance(found, str):
+        parts.html(markup.note(f"These cannot be compared: {found}"))
         return
     _differences(found, accepted)
     if not found.blocked:
         _deltas(found)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _compared(
+    store: str, a: Side, b: Side, accepted: tuple[str, ...], stored: tuple[int, ...]
+) -> wb.Comparison | str:
+    """The comparison, whose tables are computed once, or why there is none.
+
+    `stored` counts the trials of both runs.
+    """
+    del store, stored
+    try:
+        return wb.compare(a.arm(), b.arm(), accept=accepted)
+    except wb.BenchError as error:
+        return str(error)
 
 
 def _names(a: Side, b: Side) -> list[str]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from html import unescape
 
 import pandas as pd
 import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, finding, headline, number, pareto, plural, target_marks
+from workbench.figures import Look, headline, number, pareto, plural, target_marks
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
+Kept = tuple[tuple[str, tuple[str, ...]], ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,8 +61,7 @@ def _body(run_id: str, view: View | None) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
     every = reader.points()
-    points = controls.filtered(every, view.kept if view else {})
-    found = fronts.front(points, view.x, view.y, view.by, reader.run) if view else None
+    points, found = (every, None) if view is None else _found(run_id, len(every), view)
     parts.html(_heading(summary))
     parts.banners(summary)
     if view is None or found is None:
@@ -81,6 +82,27 @@ def _body(run_id: str, view: View | None) -> None:
     _ranking(points, found, view)
 
 
+def _found(run_id: str, count: int, view: View) -> tuple[pd.DataFrame, wb.Front | None]:
+    kept = tuple((name, tuple(values)) for name, values in view.kept.items())
+    state = (count, len(reading.reader(run_id).run.trial_ids()))
+    return _front(reading.store_path(), run_id, state, (view.x, view.y, view.by, kept))
+
+
+@st.cache_resource(show_spinner=False, max_entries=32)
+def _front(
+    store: str, run_id: str, state: tuple[int, int], asked: tuple[str, str, str | None, Kept]
+) -> tuple[pd.DataFrame, wb.Front | None]:
+    """The points that the filters keep and their front; bands and chances are drawn once.
+
+    `state` tells what was stored, so that a run that goes on is not shown as it was.
+    """
+    del store, state
+    x, y, by, kept = asked
+    reader = reading.reader(run_id)
+    points = controls.filtered(reader.points(), dict(kept))
+    return points, fronts.front(points, x, y, by, reader.run)
+
+
 def _heading(summary: wb.RunSummary) -> str:
     link = markup.anchor(summary.run_id, address.link("run", run=summary.run_id))
     pieces = [link, markup.pill(summary.state), markup.plain(summary.question)]
@@ -95,7 +117,9 @@ def _figure(points: pd.DataFrame, found: wb.Front, view: View, summary: wb.RunSu
         selected=address.parameter("trial"),
     )
     drawn = pareto(points, found, by=view.by, look=look)
-    parts.figure(drawn, points, "pareto", on_click=_clicked, alt=finding(points, found))
+    parts.figure(
+        drawn, points, "pareto", on_click=_clicked, alt=unescape(drawn.layout.meta["title"])
+    )
 
 
 def _clicked() -> None:
