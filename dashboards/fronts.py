@@ -151,7 +151,7 @@ def ranking_table(
         cells = zip(*parts_, rows["repeats"], strict=True)
         columns[head(name, shown)] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [
-            (interval(low, high) if len(common) == 1 else span_words(low, high, int(count), name))
+            (interval(low, high) if len(common) < 2 else span_words(low, high, int(count), name))
             or f"none, n={n:.0f}"
             for low, high, n, count in cells
         ]
@@ -160,8 +160,8 @@ def ranking_table(
 
 def bases(rows: pd.DataFrame, shown: tuple[str, ...]) -> list[str]:
     """What the intervals of a ranking cover; a single thing is told once, above it."""
-    counts = rows["repeats"].unique().tolist()
-    return list(dict.fromkeys(basis_phrase(int(n), name) for name in shown for n in counts))
+    counts = {name: rows.loc[rows[f"{name}.low"].notna(), "repeats"].unique() for name in shown}
+    return list(dict.fromkeys(basis_phrase(int(n), name) for name in shown for n in counts[name]))
 
 
 def head(metric: str, shown: tuple[str, ...]) -> str:

@@ -136,7 +136,7 @@ def whole(reader: reading.Reader, trial_id: str) -> None:
         parts.html(markup.section("Gates"))
         parts.html(gates_table(trial))
         parts.html(markup.section("Configuration"))
-        parts.html(_configuration(trial, reader.run.plan))
+        _configuration(trial, reader.run.plan)
         parts.html(markup.section("How it was measured"))
         parts.html(_conduct(trial))
     _files(reader, trial)
@@ -229,12 +229,23 @@ def _conduct(trial: wb.TrialRecord) -> str:
     return markup.table(("Fact", "Value"), rows)
 
 
-def _configuration(trial: wb.TrialRecord, plan: dict) -> str:
-    """What was varied or set first, then the defaults; a field's sentence is on its name."""
+def _configuration(trial: wb.TrialRecord, plan: dict) -> None:
+    """What was varied, set or chosen; what is as always folded. A field's sentence is on its name.
+
+    The workload has no defaults: all of it is in sight, apart from fields that it leaves out.
+    """
     chosen = plan.get("engine")
     table = configuration_table(trial, chosen if isinstance(chosen, dict) else ())
     ranks = table["mark"].map({"axis": 0, "set": 1, "resolved": 2}).fillna(3)
     table = table.loc[ranks.sort_values(kind="stable").index]
+    usual = (table["mark"] == "") & ((table["part"] == "engine") | (table["value"] == MISSING))
+    parts.html(_fields(table[~usual]))
+    if usual.any():
+        with st.expander(f"{plural(int(usual.sum()), 'field')} as by default"):
+            parts.html(_fields(table[usual]))
+
+
+def _fields(table: pd.DataFrame) -> str:
     rows = []
     for row in table.itertuples():
         note = MARKS.get(row.mark, "")

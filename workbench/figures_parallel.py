@@ -15,6 +15,11 @@ from workbench.figures_text import axis_words, number, plural, safe, short, wrap
 from workbench.figures_theme import Look, ink
 
 CIVIDIS = "Cividis"  # reads the same to every kind of colour vision
+ON_DARK = [
+    [0.0, "#4f7fb8"],
+    [0.5, "#a9a79a"],
+    [1.0, "#ffe945"],
+]  # the same, without its darkest end
 MAX_TICKS = 12
 
 
@@ -37,7 +42,7 @@ def parallel_coordinates(
             dimensions=dimensions,
             line={
                 "color": rows[metric].to_numpy(float),
-                "colorscale": CIVIDIS,
+                "colorscale": ON_DARK if look.dark else CIVIDIS,
                 "reversescale": least,
             },
             labelfont={"color": colours.text, "size": 12},
