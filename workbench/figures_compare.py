@@ -157,7 +157,7 @@ def beats_figure(
         ]
         chances = (100 * part["probability"].astype(float)).tolist()
         add_series(figure, Series(name=kind, colour=paint[kind], x=part["x"].tolist(), y=chances,
-                                  hover=hover, steps=True))  # fmt: skip
+                                  hover=hover, steps=len(part) > 1))  # fmt: skip
     if kinds:
         add_level(figure, 50.0, "as likely as not", dark=look.dark)
     x = metric_title(front.x.metric, ACROSS, direction=front.x.direction)

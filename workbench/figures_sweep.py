@@ -233,7 +233,8 @@ def interaction_lines(points: pd.DataFrame, found: Cells, *, look: Look) -> go.F
         )
     title = plain_title(axis_words(found.across))
     name_axes(figure, title, metric_title(found.metric), dark=look.dark)
-    figure.update_xaxes(type="category")
+    order = list(dict.fromkeys(found.rows["across"]))  # a line may lack the first of them
+    figure.update_xaxes(type="category", categoryorder="array", categoryarray=texts_safe(order))
     figure.update_yaxes(rangemode="tozero")
     hold_range(figure, zero=True)
     if found.up:

@@ -6,7 +6,7 @@ import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, fronts, markup, parts, reading
+from dashboards import address, fronts, markup, parts, reading, trial_view
 from workbench.figures import (
     BEST,
     best,
@@ -57,6 +57,8 @@ def _one(run_id: str, told: str) -> None:
     with left:
         if front is not None and front.members:
             fronts.show_small(points, front, summary)
+        else:
+            trial_view.failures(reader.trials(), summary)
     with right:
         _card(summary)
         if front is not None and front.members:

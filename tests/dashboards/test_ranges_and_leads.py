@@ -1,6 +1,7 @@
 """What keeps a picture readable and a page to its question: ranges, leading metrics, words."""
 
 import dataclasses
+import json
 import math
 
 import numpy as np
@@ -20,8 +21,11 @@ from workbench.columns import worded
 from workbench.figures import (
     Look,
     basis_phrase,
+    beats_figure,
+    cells,
     conduct_table,
     headline,
+    interaction_lines,
     interval,
     is_empty,
     kind_words,
@@ -163,3 +167,46 @@ def test_points_are_in_the_order_of_the_numbers_in_their_names():
         ["16 in flight, draft length 0", "4 in flight", "4 in flight, draft length 5"]
     )
     assert _in_order(names) == [1, 2, 0]
+
+
+def test_a_line_that_lacks_the_first_value_does_not_change_the_order_of_the_axis():
+    points = records.points_of([
+        records.record(batch_size=1, draft_length=5),
+        records.record(batch_size=4, draft_length=0),
+    ])  # fmt: skip
+    found = cells(points, "axis.batch_size", "axis.draft_length", "tok_s_user")
+    drawn = interaction_lines(points, found, look=Look())
+    assert list(drawn.layout.xaxis.categoryarray) == ["1", "4"]
+
+
+def test_the_overview_of_a_run_without_a_valid_trial_gives_the_reasons(open_page):
+    reason = records.REASONS[records.TrialState.FAILED]
+    assert reason in shown(open_page("failed", "overview"))
+
+
+@pytest.mark.parametrize(("judged", "told"), [(True, "beats"), (False, "Not judged")])
+def test_a_chance_to_be_better_reads_as_the_verdict_beside_it(judged, told):
+    points = records.points_of([
+        records.record(batch_size=size, arm=arm) for size in (1, 4, 16) for arm in ("A", "B")
+    ])  # fmt: skip
+    points = points.assign(arm=points["axis.arm"])
+    front = wb.pareto(points, wb.DEFAULT_X, wb.DEFAULT_Y, by="arm")
+    figure, rows = beats_figure(front, look=Look(), judged=judged)
+    assert len(rows)
+    assert told in figure.layout.meta["title"]
+
+
+def test_a_search_tells_its_answer_on_the_run_page(open_page, tmp_path):
+    trials = [records.record(batch_size=size) for size in (1, 4, 16)]
+    run = records.fill_store(tmp_path, trials)
+    path = run.folder / "run.json"
+    document = json.loads(path.read_text())
+    document["plan"]["search"] = {
+        "maximize": "output_tok_s_device", "over": {"batch_size": [1, 16]}, "trials": 3,
+        "subject_to": ["ttft_s_p50 <= 0.1"],
+    }  # fmt: skip
+    path.write_text(json.dumps(document))
+    text = shown(open_page(tmp_path, "run"))
+    assert "What the search found" in text
+    assert "best of 3, each measured once: 4 in flight" in text
+    assert f"trial={trials[1].trial_id}" in text
