@@ -150,6 +150,6 @@ def test_a_chunk_leaves_room_for_a_row_of_every_sequence_but_is_half_a_step_at_l
 
 
 def test_nothing_overlaps_on_a_cpu():
-    assert not resolve(config(), V41).overlap
-    assert resolve(config(), V41, AcceleratorKind.CUDA).overlap
-    assert not resolve(config(overlap=False), V41, AcceleratorKind.CUDA).overlap
+    assert not resolve(config(overlap=True), V41).overlap
+    assert resolve(config(overlap=True), V41, AcceleratorKind.CUDA).overlap
+    assert not resolve(config(), V41, AcceleratorKind.CUDA).overlap

@@ -21,7 +21,7 @@ from tests.fakes.scheduling import add, scheduler, step
 from tests.fakes.sequential import expected_text
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
-CONFIG = {"dtype": "float64", "block_tokens": 4, "replay_mode": "off"}
+CONFIG = {"dtype": "float64", "block_tokens": 4, "replay_mode": "off", "overlap": True}
 
 
 def engine(**values):

@@ -41,7 +41,8 @@ class _Watched:
 
 
 def config(**values):
-    defaults = {"model": "hash", "dtype": "float64", "block_tokens": 4, "replay_mode": "off"}
+    sizes = {"block_tokens": 4, "replay_mode": "off", "overlap": True}
+    defaults = {"model": "hash", "dtype": "float64", **sizes}
     return EngineConfig(**{**defaults, **values})
 
 
