@@ -97,8 +97,8 @@ def _package() -> ModuleType:
         raise MissingPackageError(
             "needs optuna, which is not installed here",
             where="search.method: optuna",
-            remedy="Install it with `pip install 'inference-workbench[search]'`, or use bisect "
-            "for one axis.",
+            remedy="Install it with `pip install -e '.[search]'` in the project's folder, or use "
+            "bisect for one axis.",
         ) from error
     found.logging.set_verbosity(found.logging.ERROR)
     return found

@@ -162,7 +162,7 @@ def demo(
     max_trials: MaxTrials = None,
     json: JsonOption = False,
 ) -> None:
-    """Sweep a small random checkpoint; ends with the front, a report and the dashboard command."""
+    """Sweep `nano`, a small trained checkpoint; ends with the front, a report and where to look."""
     from importlib.resources import files
 
     from workbench.runs import begin, outlook

