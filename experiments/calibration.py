@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from experiments.arrival import WHOLE, Share
 from experiments.client_metrics import highest
 from experiments.clients import ClientPool
 from experiments.clock import Clock
@@ -17,8 +18,6 @@ from experiments.records import Calibration
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-    from experiments.arrival import Share
 
 MOST_S = 10.0
 """A calibration takes as long as the measurement, but no longer than this."""
@@ -68,7 +67,9 @@ def calibrate(pool: ClientPool, phase_of: PhaseOf, clock: Clock) -> Calibration:
         result = pool.run(partial(_bounded, phase_of), clock.now_ns(), clock.now_ns, server.url)
     finally:
         server.close()
-    return calibration_of(result, len(pool.pids))
+    start_s, stop_s = result.window_s
+    due = _bounded(phase_of, WHOLE).feed.due_before(stop_s - start_s)
+    return replace(calibration_of(result, len(pool.pids)), due_requests=due)
 
 
 def _bounded(phase_of: PhaseOf, share: Share) -> Phase:
@@ -97,4 +98,5 @@ def calibration_of(result: PhaseResult, processes: int) -> Calibration:
         lag_p99_s=highest(lags, 0.99) if scheduled else None,
         client_cpu_percent=sum(cpu) / len(cpu) if cpu else None,
         processes=processes,
+        sent_requests=sent,
     )

@@ -188,6 +188,8 @@ class Calibration:
     lag_p99_s: float | None  # sent - intended; None in a closed loop
     client_cpu_percent: float | None
     processes: int = 1
+    due_requests: int | None = None  # that the schedule wanted sent; None: it has none, or is held
+    sent_requests: int | None = None  # in the same time
 
 
 @dataclass(frozen=True, kw_only=True)

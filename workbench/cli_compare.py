@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import EXIT_GATE, JsonOption, StoreOption, axis_of
+from workbench.cli_options import EXIT_GATE, BudgetOption, JsonOption, StoreOption, axis_of
 from workbench.cli_output import say_json
 from workbench.errors import UsageError
 from workbench.invocation import DEFAULT_STORE
@@ -68,18 +68,20 @@ def confirm(  # noqa: PLR0913 - its options
     repeats: Annotated[int, typer.Option(help="Fresh repeats of each.")] = 3,
     x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
     y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
+    budget: BudgetOption = None,
     dry_run: Annotated[bool, typer.Option(help="Print what would be measured and stop.")] = False,
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
     """Measure the points of a front again with fresh prompts: what is left of its maxima."""
-    from workbench.cli_plan import show_outlook
+    from workbench.cli_plan import budget_of, show_outlook
     from workbench.cli_run import measure_job
     from workbench.compare_tables import show_confirmation
     from workbench.confirm import chosen_points, confirmation, confirming_plan, fresh_seed
     from workbench.runs import begin, outlook
 
     chosen, axes = Store(store), (axis_of("--x", x), axis_of("--y", y))
+    budget_s = budget_of(budget)
     if points is not None and points < 1:
         raise UsageError(f"{points} is no number of points.", where="--points")
     parent = chosen.run(run_id)
@@ -87,9 +89,9 @@ def confirm(  # noqa: PLR0913 - its options
     plan = confirming_plan(parent, names, repeats, seed=fresh_seed(parent, chosen))
     found = outlook(plan, chosen)
     if dry_run:
-        show_outlook(found, budget_s=None, json=json)
+        show_outlook(found, budget_s=budget_s, json=json)
         return
-    job = begin(found, chosen, parent=parent.run_id)
+    job = begin(found, chosen, parent=parent.run_id, budget_s=budget_s)
     code = measure_job(job, json=False)
     confirmed = confirmation(job.writer.run.refresh(), parent, axes)
     show_confirmation(confirmed)

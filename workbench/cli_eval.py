@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import JsonOption, StoreOption
+from workbench.cli_options import BudgetOption, JsonOption, StoreOption
 from workbench.cli_output import say, show_table
 from workbench.errors import UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
@@ -54,9 +54,11 @@ def evaluate(  # noqa: PLR0913 - its options
     api: Annotated[str, typer.Option(help="With --url: how it is spoken to.")] = "chat_completions",
     tokenizer: TokenizerOption = None,
     store: StoreOption = DEFAULT_STORE,
+    budget: BudgetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Ask a set of questions and judge the answers: accuracy beside the speed of the same trial."""
+    from workbench.cli_plan import budget_of
     from workbench.cli_run import measure_job
     from workbench.runs import begin, outlook
     from workbench.store import Store
@@ -64,6 +66,7 @@ def evaluate(  # noqa: PLR0913 - its options
     if name is None:
         _list_sets()
         return
+    budget_s = budget_of(budget)
     fields = {
         "set": name,
         "samples": samples,
@@ -79,7 +82,7 @@ def evaluate(  # noqa: PLR0913 - its options
     if url is not None:
         target = _server(url, model, api, tokenizer, draft_length)
     plan = _plan(fields, target, batch_size)
-    job = begin(outlook(plan, Store(store)), Store(store))
+    job = begin(outlook(plan, Store(store)), Store(store), budget_s=budget_s)
     code = measure_job(job, json=False)
     stored = job.writer.run.refresh()
     _say_trials(stored, store, json=json)

@@ -16,6 +16,9 @@ WideOption = Annotated[
     bool, typer.Option("--wide", help="Intervals and everything else, wider than the terminal.")
 ]
 MaxTrials = Annotated[int | None, typer.Option(help="Measure at most this many trials.")]
+RepeatsOption = Annotated[
+    int | None, typer.Option("--repeats", min=1, help="So many repeats, in place of the plan's.")
+]
 BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", help="Begin no trial that would not end within it: 4h, 90m, 1h30m."),

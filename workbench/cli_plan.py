@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import BudgetOption, JsonOption, MaxTrials, StoreOption
+from workbench.cli_options import BudgetOption, JsonOption, MaxTrials, RepeatsOption, StoreOption
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
 from workbench.figures_text import value_text
@@ -49,26 +49,26 @@ def plan(
     file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
     store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
+    repeats: RepeatsOption = None,
     budget: BudgetOption = None,
     json: JsonOption = False,
 ) -> None:
     """Print the points of a plan, engine starts, and the time and disk it will take."""
     from workbench.runs import outlook
 
-    found = outlook(loaded(file, max_trials, None), Store(store))
+    found = outlook(loaded(file, max_trials, None, repeats), Store(store))
     show_outlook(found, budget_s=budget_of(budget), json=json)
 
 
-def loaded(file: Path, max_trials: int | None, target: str | None) -> Plan:
+def loaded(
+    file: Path, max_trials: int | None, target: str | None = None, repeats: int | None = None
+) -> Plan:
     """The plan with the options of the command line laid over it."""
     from experiments.plan import load_plan
 
     found = load_plan(file)
-    changes: dict[str, object] = {}
-    if max_trials is not None:
-        changes["max_trials"] = max_trials
-    if target is not None:
-        changes["target"] = target
+    options = {"max_trials": max_trials, "target": target, "repeats": repeats}
+    changes = {name: value for name, value in options.items() if value is not None}
     return load_plan({**found.document(), **changes}) if changes else found
 
 

@@ -18,6 +18,7 @@ from workbench.cli_options import (
     BudgetOption,
     JsonOption,
     MaxTrials,
+    RepeatsOption,
     StoreOption,
 )
 from workbench.cli_output import escape, out, say, say_json, say_labels
@@ -49,6 +50,7 @@ def run(  # noqa: PLR0913 - its options
     store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
     budget: BudgetOption = None,
+    repeats: RepeatsOption = None,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and stop.")] = False,
     target: TargetOption = None,
     json: JsonOption = False,
@@ -57,7 +59,7 @@ def run(  # noqa: PLR0913 - its options
     from workbench.runs import begin, outlook
 
     chosen, budget_s = Store(store), budget_of(budget)
-    found = outlook(loaded(file, max_trials, target), chosen)
+    found = outlook(loaded(file, max_trials, target, repeats), chosen)
     if dry_run:
         show_outlook(found, budget_s=budget_s, json=json)
         return

@@ -68,6 +68,15 @@ def test_a_run_is_planned_measured_listed_shown_and_reported(here):
     )
 
 
+def test_repeats_on_the_command_line_take_the_place_of_the_plan_s(here):
+    path = written(here, repeats=5)
+    run = workbench("run", path, "--repeats", 2, "--json")
+    assert run.exit_code == 0, run.output
+    assert last_json(run)["planned"] == 8
+    assert len(last_json(workbench("plan", path, "--repeats", 1, "--json"))["trials"]) == 4
+    assert workbench("run", path, "--repeats", 0).exit_code == 2
+
+
 def test_the_version_is_told(here):
     assert workbench("--version").stdout.startswith("workbench 0.")
 

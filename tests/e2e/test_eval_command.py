@@ -31,6 +31,7 @@ def test_the_command_asks_nano_and_stores_every_answer(here):
         (["nano", "--url", "http://x", "--model", "m", "--draft-length", "1"], "--draft-length"),
         (["nono"], "no set"),
         (["nano", "--samples", "2"], "all alike"),
+        (["nano", "--budget", "soon"], "--budget"),
         (["nano", "--judge", "llm"], "EVAL_JUDGE_BASE_URL"),
         (["nano", "--api", "smoke", "--url", "http://x", "--model", "m"], "api"),
     ],

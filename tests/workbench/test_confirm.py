@@ -91,6 +91,15 @@ def test_the_command_measures_the_front_again_into_a_run_that_names_its_parent(s
     assert fresh_seed(parent, store) not in (parent.plan["seed"], child.plan["seed"])
 
 
+def test_a_budget_bounds_what_is_confirmed_and_one_that_is_none_is_refused(store, parent):
+    command = ("confirm", parent.run_id, "--repeats", 2, "--store", store.path)
+    before = set(store.run_ids())
+    wrong = run_cli(*command, "--budget", "soon")
+    assert (wrong.exit_code, set(store.run_ids())) == (2, before)
+    dry = run_cli(*command, "--dry-run", "--budget", "1s")
+    assert "fit into the budget" in dry.output, dry.output
+
+
 def fakes(tmp_path, claimed, true, *, repeats=4):
     """A parent that claims `claimed` times the plain speed, and fresh repeats at `true`."""
     parent = records.fill_store(tmp_path, [measured.trial(speed=claimed)])
