@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.axes import ALSO_CALLED
 from workbench.errors import ComparisonError, UsageError
 from workbench.figures_text import value_text
 from workbench.grouping import LOAD_FIELDS
@@ -178,6 +179,12 @@ def _several(arm: Arm, names: list[str], key: tuple[str, ...]) -> ComparisonErro
 
 
 def _nearest(name: str, points: pd.DataFrame) -> str:
-    known = [str(c).partition(".")[2] for c in points.columns if str(c).startswith(PARTS)]
+    parts = tuple(f"{part}." for part in PARTS)
+    found = [str(c).partition(".")[2] for c in points.columns if str(c).startswith(parts)]
+    known = list(dict.fromkeys(found))  # axes first
+    ours = ALSO_CALLED.get(name)
     near = difflib.get_close_matches(name, known, n=1)
-    return f"Did you mean {near[0]!r}?" if near else "`workbench show --trial` lists them."
+    listed = f"The settings are {', '.join(known)}."
+    if ours in known:
+        return f"It is called {ours} here. {listed}"
+    return f"Did you mean {near[0]!r}? {listed}" if near else listed

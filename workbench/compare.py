@@ -9,11 +9,11 @@
     c.gate(0.03, "output_tok_s_device")               # Verdict rows for CI (compare_gate)
     c.show()
 
-Rows of `overall` and `points`: metric, label, unit, direction, a, b (of points only), ratio (b/a),
-low, high (95 %, or NaN), verdict (better, worse, changed, none shown, not judged), sentence,
-repeats, basis (repeats in pairs, repeats apart, within-run, no interval), needed_repeats (to see
-3 %; NaN unknown), points (that it rests on), reason; those of `points` begin with `point` (in
-words), trial_a and trial_b.
+Rows of `overall` and `points`: metric, label, unit, direction, a, b (None in `overall` of several
+points), ratio (b/a), low, high (95 %, or NaN), verdict (better, worse, changed, none shown, not
+judged), sentence, repeats, basis (repeats in pairs, repeats apart, within-run, no interval),
+needed_repeats (to see 3 %; NaN unknown), points (that it rests on), reason (of no ratio or no
+interval); those of `points` begin with `point` (in words), trial_a and trial_b.
 While something blocks, `overall`, `points` and `gate` raise ComparisonError.
 """
 
@@ -97,9 +97,15 @@ class Comparison:
     def verdict(self, metric: str) -> Delta:
         """One metric over all matched points. ComparisonError while something blocks."""
         self._refuse_blocked()
+        if len(self.matches.rows) == 1:
+            return self._delta(self.matches.rows[0], metric)
         every = [self.measured(pair, metric) for pair in self.matches.rows]
-        told = sum(one.basis is not Basis.NOTHING for one in every)
-        return delta(metric, together(every), points=(told, len(every)))
+        whole = together(every)
+        told = sum(
+            one.has_ratio and (one.basis == whole.basis or whole.basis is Basis.NOTHING)
+            for one in every
+        )
+        return delta(metric, whole, points=(told, len(every)))
 
     def gate(self, threshold: float, metric: str | None = None) -> Gated:
         """Whether B is worse than A by more than `threshold` (0.03 is 3 %), as CI asks it.

@@ -47,7 +47,7 @@ class Delta:
     basis: str
     needed_repeats: int | None  # to see a change of 3 %; None: not known
     points: int  # matched points that it rests on
-    reason: str | None  # why there is no ratio
+    reason: str | None  # why there is no ratio, or no interval
 
 
 def delta(
@@ -84,7 +84,7 @@ def delta(
         basis=str(measured.basis),
         needed_repeats=needed,
         points=points[0],
-        reason=None if found else measured.reason,
+        reason=measured.reason or None,
     )
 
 
@@ -107,6 +107,8 @@ def _sentence(
 ) -> str:
     if found is None:
         return f"not judged: {measured.reason}"
+    if measured.reason:
+        return f"not judged: {change_words(found.ratio)}; {measured.reason}"
     if verdict is Verdict.NOT_JUDGED:
         return f"not judged from one repeat: {change_words(found.ratio)}{_within(found)}"
     if verdict is Verdict.NONE_SHOWN:

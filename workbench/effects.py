@@ -2,7 +2,8 @@
 
 Repeat i of A is paired with repeat i of B where both stand in one run, whose passes are
 interleaved, or were asked the same prompts by the same seed; otherwise the arms stand apart. An
-arm of one repeat is resampled inside, which says nothing of other runs.
+arm of one repeat is resampled inside, which says nothing of other runs. The other arm is then
+drawn from its repeats, if it has several: ratio and interval rest on all that was measured.
 """
 
 from __future__ import annotations
@@ -16,12 +17,24 @@ from enum import StrEnum
 import numpy as np
 
 from experiments.identity import seed_of
-from experiments.resampling import COVERAGE, Effect, drawn_effect, paired_effect, unpaired_effect
+from experiments.resampling import (
+    COVERAGE,
+    Effect,
+    drawn_effect,
+    draws_over_repeats,
+    paired_effect,
+    unpaired_effect,
+)
 from workbench.arms import Arm
 from workbench.pareto import Values
-from workbench.point_draws import resampled_trial
+from workbench.point_draws import DRAWS_WITHIN, resampled_trial
 from workbench.repeats import TRIAL_IDS, values_by_repeat
 from workbench.stored_run import Run
+
+MOST_READ = 40
+"""Trials whose requests one comparison reads: without several repeats nothing is judged anyway."""
+LACKING = "a repeat lacks it, or has none to take a ratio of"
+UNREAD = f"one repeat, and the requests of no more than {MOST_READ} trials are read"
 
 
 class Basis(StrEnum):
@@ -41,14 +54,22 @@ class Measured:
     b: Values
     basis: Basis
     blocks: tuple[int, ...]  # repeat numbers of the pairs
-    draws: tuple[Values, Values] | None = None  # of single repeats
-    reason: str = ""  # why nothing can be said
+    draws: tuple[Values, Values] | None = None  # where an arm has one repeat
+    reason: str = ""  # why there is no interval
+
+    @property
+    def has_ratio(self) -> bool:
+        """True where both arms have a value, though there may be no interval."""
+        return len(self.a) > 0 and len(self.b) > 0
 
 
 def effect(measured: Measured, *, coverage: float = COVERAGE) -> Effect | None:
     """B over A with its interval; None where the metric is missing or has no ratio."""
-    if measured.basis is Basis.NOTHING:
+    if not measured.has_ratio:
         return None
+    if measured.basis is Basis.NOTHING:
+        ratio = float(measured.b[0] / measured.a[0])
+        return Effect(ratio=ratio, low=None, high=None, repeats=1, scatter=None)
     if measured.basis is Basis.WITHIN_RUN:
         assert measured.draws is not None
         return drawn_effect(*measured.draws, float(measured.b[0] / measured.a[0]))
@@ -59,17 +80,22 @@ def effect(measured: Measured, *, coverage: float = COVERAGE) -> Effect | None:
 def together(each: Sequence[Measured]) -> Measured:
     """Several points as one: the geometric mean over the points, block by block.
 
-    Points that lack the metric are left out, and so are repeats that not all points have.
-    NOTHING where too little is common.
+    Points that lack the metric are left out, and so are repeats that not all points have, and
+    points without an interval where others have several repeats. Of single repeats there is an
+    interval only where every point has one.
     """
-    told = [one for one in each if one.basis is not Basis.NOTHING]
-    if not told:
+    valued = [one for one in each if one.has_ratio]
+    if not valued:
         return _nothing(each[0].reason if each else "no point has a partner")
-    if len({one.basis for one in told}) > 1:
-        return _nothing("some points have one repeat and some have several")
+    told = [one for one in valued if one.basis is not Basis.NOTHING]
+    bases = {one.basis for one in told}
+    if len(bases) > 1:
+        return _values_alone(valued, "some points have one repeat and some have several")
+    if not told or (bases == {Basis.WITHIN_RUN} and len(told) < len(valued)):
+        return _values_alone(valued, next(one.reason for one in valued if one.reason))
     told = _common_blocks(told) if told[0].basis is Basis.PAIRED else told
     if not told:
-        return _nothing("the points have no two repeats in common")
+        return _values_alone(valued, "the points have no two repeats in common")
     first = told[0]
     draws = None
     if first.draws is not None:
@@ -82,6 +108,19 @@ def together(each: Sequence[Measured]) -> Measured:
         blocks=first.blocks,
         draws=draws,
     )
+
+
+def _values_alone(valued: Sequence[Measured], reason: str) -> Measured:
+    """The geometric means over points and repeats, without an interval."""
+    a, b = (
+        _geometric([np.exp([np.log(arm).mean()]) for arm in arms])
+        for arms in ([one.a for one in valued], [one.b for one in valued])
+    )
+    return _alone(a, b, reason)
+
+
+def _alone(a: Values, b: Values, reason: str) -> Measured:
+    return Measured(a=a, b=b, basis=Basis.NOTHING, blocks=(), reason=reason)
 
 
 def _common_blocks(told: Sequence[Measured]) -> list[Measured]:
@@ -108,7 +147,7 @@ class Reader:
         self._arms = (a, b)
         self._numbers = [repeat_numbers(arm.run) for arm in (a, b)]
         self._paired = _same_prompts(a.run, b.run)
-        self._resampled: dict[tuple[int, str], Mapping[str, Values]] = {}
+        self._resampled: dict[tuple[int | str, ...], Mapping[str, Values]] = {}
 
     def measured(self, rows: tuple[int, int], metric: str) -> Measured:
         """One metric at a pair of points, given by their rows."""
@@ -123,11 +162,18 @@ class Reader:
                 return _nothing(f"{'AB'[side]} has {value:g}, of which there is no ratio")
         ids = [self._by_repeat(side, row) for side, row in enumerate(rows)]
         common = tuple(sorted(ids[0].keys() & ids[1].keys()))
+        if min(map(len, ids)) < 2:
+            return self._single(ids, metric, values)
         if self._paired and len(common) > 1:
-            return self._blocks(ids, metric, (common, common), Basis.PAIRED)
-        if min(map(len, ids)) > 1:
-            return self._blocks(ids, metric, (tuple(ids[0]), tuple(ids[1])), Basis.APART)
-        return self._single(ids, metric, values)
+            found = self._blocks(ids, metric, (common, common), Basis.PAIRED)
+        else:
+            found = self._blocks(ids, metric, (tuple(ids[0]), tuple(ids[1])), Basis.APART)
+        return found or _alone(*(np.array([value]) for value in values), self._why(rows, metric))
+
+    def _why(self, rows: tuple[int, int], metric: str) -> str:
+        """What the points say of an interval that they lack."""
+        told = [self._cell(side, row, f"{metric}.reason") for side, row in enumerate(rows)]
+        return next((one for one in told if isinstance(one, str)), LACKING)
 
     def _cell(self, side: int, row: int, column: str) -> object:
         """None where the points have no such column."""
@@ -144,36 +190,52 @@ class Reader:
         metric: str,
         repeats: tuple[tuple[int, ...], tuple[int, ...]],
         basis: Basis,
-    ) -> Measured:
+    ) -> Measured | None:
+        """None where a repeat says nothing of its own, or has none to take a ratio of."""
         values = [
             values_by_repeat(arm.run, [found[k] for k in chosen], [metric])[:, 0]
             for arm, found, chosen in zip(self._arms, ids, repeats, strict=True)
         ]
         if not all(np.isfinite(arm).all() and (arm > 0).all() for arm in values):
-            return _nothing("a repeat lacks it, or has none to take a ratio of")
+            return None
         blocks = repeats[0] if basis is Basis.PAIRED else ()
         return Measured(a=values[0], b=values[1], basis=basis, blocks=blocks)
 
     def _single(self, ids: list[dict[int, str]], metric: str, values: list[float]) -> Measured:
-        """One repeat on a side: draws inside the first repeat of each."""
-        firsts = [next(iter(found.values())) for found in ids]
-        drawn = [self._draws(side, trial_id).get(metric) for side, trial_id in enumerate(firsts)]
+        """One repeat on a side: draws inside it, and over the repeats of the other."""
         a, b = (np.array([value]) for value in values)
-        if drawn[0] is None or drawn[1] is None:
-            reason = "one repeat, with too few independent requests for an interval"
-            return Measured(a=a, b=b, basis=Basis.NOTHING, blocks=(), reason=reason)
-        length = min(map(len, drawn))
-        draws = (drawn[0][:length], drawn[1][:length])
+        if not self._may_read(ids):
+            return _alone(a, b, UNREAD)
+        first, second = (
+            self._draws(side, tuple(found.values()), metric, values[side])
+            for side, found in enumerate(ids)
+        )
+        if first is None or second is None:
+            return _alone(a, b, "one repeat, with too few independent requests for an interval")
+        length = min(len(first), len(second))
+        draws = (first[:length], second[:length])
         return Measured(a=a, b=b, basis=Basis.WITHIN_RUN, blocks=(), draws=draws)
 
-    def _draws(self, side: int, trial_id: str) -> Mapping[str, Values]:
+    def _may_read(self, ids: list[dict[int, str]]) -> bool:
+        """Whether the trials of one repeat are read already, or there is room for them."""
+        lone = {(side, *found.values()) for side, found in enumerate(ids) if len(found) == 1}
+        return len(self._resampled.keys() | lone) <= MOST_READ
+
+    def _draws(
+        self, side: int, trial_ids: tuple[str, ...], metric: str, value: float
+    ) -> Values | None:
         """Arms that were asked the same share their seed, so that requests are drawn in pairs."""
-        key = (side, trial_id)
+        run, seed = self._arms[side].run, seed_of("arms", 0 if self._paired else side)
+        if len(trial_ids) > 1:
+            each = values_by_repeat(run, trial_ids, [metric])
+            known = bool(np.isfinite(each).all() and (each > 0).all())
+            center = np.array([value])
+            drawn = draws_over_repeats(each, center, draws=DRAWS_WITHIN, seed=seed)[:, 0]
+            return drawn if known else None
+        key = (side, *trial_ids)
         if key not in self._resampled:
-            seed = seed_of("arms", 0 if self._paired else side)
-            record = self._arms[side].run.trial(trial_id)
-            self._resampled[key] = resampled_trial(record, seed=seed)
-        return self._resampled[key]
+            self._resampled[key] = resampled_trial(run.trial(trial_ids[0]), seed=seed)
+        return self._resampled[key].get(metric)
 
 
 def _nothing(reason: str) -> Measured:
