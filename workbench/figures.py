@@ -14,6 +14,7 @@ from workbench.figures_compare import (
     change_words,
     changes_figure,
     changes_finding,
+    point_order,
 )
 from workbench.figures_effects import main_effects
 from workbench.figures_energy import COSTS, ENERGY, metric_rows, power_over_time, why_none
@@ -109,6 +110,7 @@ __all__ = [
     "change_words",
     "changes_figure",
     "changes_finding",
+    "point_order",
     "COSTS",
     "ENERGY",
     "metric_rows",

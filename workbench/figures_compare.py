@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -178,3 +179,10 @@ def _beats_finding(rows: pd.DataFrame, front: Front) -> str:
         return f"Nowhere is it sure that B beats A: at most {number(100 * share)} %"
     reach = f"{number(sure.min())} to {number(sure.max())} {METRICS[front.x.metric].unit}"
     return f"B surely beats A at some places from {reach}"
+
+
+def point_order(names: pd.Series) -> list[int]:
+    """Places of the names by their words, numbers in them as numbers: `4 in flight`, `16 ...`."""
+    split = [re.split(r"(\d+(?:\.\d+)?)", name) for name in names]
+    keys = [[float(part) if k % 2 else part for k, part in enumerate(one)] for one in split]
+    return sorted(range(len(keys)), key=keys.__getitem__)

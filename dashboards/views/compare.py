@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from dataclasses import dataclass
 
 import pandas as pd
@@ -25,6 +24,7 @@ from workbench.figures import (
     levels,
     number,
     pareto,
+    point_order,
     varied,
 )
 
@@ -244,7 +244,7 @@ def _points(found: wb.Comparison) -> None:
         words=controls.heading,
     )  # fmt: skip
     rows = found.points[found.points["metric"] == metric]
-    rows = rows.iloc[_in_order(rows["point"])]
+    rows = rows.iloc[point_order(rows["point"])]
     cells = [
         (
             markup.text(row["point"], "free"),
@@ -259,13 +259,6 @@ def _points(found: wb.Comparison) -> None:
     parts.html(
         markup.table(("Point", "A", "B", "B against A (95 %)", "Verdict", "In words"), cells)
     )
-
-
-def _in_order(names: pd.Series) -> list[int]:
-    """Places of the names by their words, numbers in them as numbers: `4 in flight`, `16 ...`."""
-    split = [re.split(r"(\d+(?:\.\d+)?)", name) for name in names]
-    keys = [[float(part) if k % 2 else part for k, part in enumerate(one)] for one in split]
-    return sorted(range(len(keys)), key=keys.__getitem__)
 
 
 def _number(value: float, run_id: str, trial_id: str) -> markup.Cell:

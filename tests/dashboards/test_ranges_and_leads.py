@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from dashboards import fronts
-from dashboards.views.compare import _in_order
 from experiments.records import MetricValue
 from tests.dashboards.conftest import shown
 from tests.fakes import records
@@ -30,6 +29,7 @@ from workbench.figures import (
     is_empty,
     kind_words,
     pareto,
+    point_order,
 )
 from workbench.figures_range import CUT, reach
 from workbench.figures_text import value_text
@@ -166,7 +166,7 @@ def test_points_are_in_the_order_of_the_numbers_in_their_names():
     names = pd.Series(
         ["16 in flight, draft length 0", "4 in flight", "4 in flight, draft length 5"]
     )
-    assert _in_order(names) == [1, 2, 0]
+    assert point_order(names) == [1, 2, 0]
 
 
 def test_a_line_that_lacks_the_first_value_does_not_change_the_order_of_the_axis():
