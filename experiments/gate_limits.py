@@ -27,6 +27,7 @@ class GateLimits(Border):
     drift: float | None = Field(default=0.05, ge=0)  # of throughput over the window
     throttled: float | None = Field(default=0.0, ge=0, le=1)  # of the samples of devices
     foreign_processes: int | None = Field(default=0, ge=0)
+    foreign_cpu_percent: float | None = Field(default=None, ge=0, le=100)  # of all processors
     clock_spread: float | None = Field(default=0.1, ge=0)  # of a device, to its median
     environment_changes: int | None = Field(default=0, ge=0)  # since the run began
     energy_agreement: float | None = Field(default=0.05, ge=0)  # integral against counter

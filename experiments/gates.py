@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from experiments.foreign_cpu import foreign_cpu
 from experiments.gate_parts import Evidence
 from experiments.gates_client import client_cpu, client_lag, client_processes
 from experiments.gates_energy import energy_agreement
@@ -52,6 +53,7 @@ GATES: tuple[Callable[[Evidence], Gate | None], ...] = (
     throttling,
     clocks,
     foreign_processes,
+    foreign_cpu,
     environment,
     energy,
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from experiments.content import RandomIds
+from experiments.foreign_cpu import foreign_label
 from experiments.records import MetricValue
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def labels_afterwards(
         DEGENERATE: _degenerate(metrics),
         TPOT_DISPUTED: _disputed(metrics),
     }
-    return tuple(label for label, holds in said.items() if holds)
+    busy = foreign_label(metrics["foreign_cpu_percent"].value)
+    return (*(label for label, holds in said.items() if holds), *([busy] if busy else []))
 
 
 def _drafted_on_random_ids(

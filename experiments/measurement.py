@@ -36,6 +36,7 @@ class Measurement:
     idle_power_w: float | None = None  # of all devices, the engine up and nothing in flight
     tally: LoadTally | None = None  # what the sending side tells; None: nothing
     due_requests: int | None = None  # that the schedule wanted sent in the window; None: none
+    server_beside: bool = False  # a server that others started may run on this host
     counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
 
     @cached_property

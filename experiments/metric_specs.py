@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from experiments.foreign_cpu import ROWS as FOREIGN_CPU
 from experiments.metric_rows import ENGINE, LOAD, PERCENTILE_RULE, RATES, SPECULATION, Row
 from experiments.metric_rows_client import CLIENT
 from experiments.metric_rows_devices import DEVICES
@@ -145,6 +146,7 @@ METRICS: dict[str, MetricSpec] = {
         *map(_spec, LOAD_FORMS),
         *map(_spec, CLIENT),
         *map(_spec, EVALS),
+        *map(_spec, FOREIGN_CPU),
     )
 }
 """Every metric by name, in the order in which tables show them."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from experiments.client_metrics import client_metrics
 from experiments.device_metrics import device_metrics
+from experiments.foreign_cpu import foreign_cpu_percent
 from experiments.gate_limits import Slo
 from experiments.goodput import goodput
 from experiments.latencies import interactivity, latencies
@@ -53,6 +54,7 @@ def measure(measurement: Measurement, slo: Slo | None = None) -> dict[str, Metri
         **device_metrics(measurement),
         **load_metrics(measurement),
         **client_metrics(measurement),
+        "foreign_cpu_percent": foreign_cpu_percent(measurement),
     }
     return {name: finite(values[name]) for name in METRICS}
 

@@ -94,7 +94,8 @@ class HostObserver:
         self._ended.clear()
         instruments = Instruments(clock, origin_ns, facts)
         first = instruments.look()
-        self._samples = [replace(sample, cpu_percent=None) for sample in first]
+        unknown = {"cpu_percent": None, "own_cpu_percent": None}  # nothing came before them
+        self._samples = [replace(sample, **unknown) for sample in first]
         self._thread = threading.Thread(
             target=self._watch, args=(instruments,), name="observer", daemon=True
         )
@@ -136,6 +137,7 @@ class Instruments:
         self._reader, self._reason = _reader(facts)
         self._devices_at_s: float | None = None
         self._tree = ProcessTree()
+        self._own_cpu = OwnCpu(self._tree)
         self._host_energy = HostEnergy()
         self.read_s = 0.0
         self.took_s = 0.0
@@ -152,6 +154,7 @@ class Instruments:
         host = TelemetrySample(
             time_s=time_s,
             cpu_percent=psutil.cpu_percent(None),
+            own_cpu_percent=self._own_cpu.percent(time_s),
             memory_bytes=self._tree.memory_bytes(time_s),
             host_energy_j=self._host_energy.read_j(),
             telemetry_reason=self._reason,
@@ -172,6 +175,24 @@ class Instruments:
             return []
         self._devices_at_s = time_s
         return self._reader.read(time_s)
+
+
+class OwnCpu:
+    """The share of all processors that a process tree took between two readings."""
+
+    def __init__(self, tree: ProcessTree, processors: int | None = None) -> None:
+        self._tree = tree
+        self._processors = processors or psutil.cpu_count() or 1
+        self._before: tuple[float, float] | None = None  # time, processor seconds
+
+    def percent(self, time_s: float) -> float | None:
+        """Since the last call; None for the first, and where no time has passed."""
+        before, now = self._before, (time_s, self._tree.cpu_s(time_s))
+        self._before = now
+        if before is None or now[0] <= before[0]:
+            return None
+        share = (now[1] - before[1]) / (now[0] - before[0]) / self._processors
+        return 100 * max(0.0, share)
 
 
 def _reader(facts: Allocation) -> tuple[DeviceReader | None, str | None]:

@@ -1,4 +1,4 @@
-"""This process and those it started: which they are, and what memory they take."""
+"""This process and those it started: which they are, and what they take of the host."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ class ProcessTree:
         self._list_pids = list_pids
         self._found_at_s: float | None = None
         self._processes: dict[int, psutil.Process] = {}
+
+    def cpu_s(self, time_s: float) -> float:
+        """Processor seconds of the whole tree since it began, of those that have ended too."""
+        self._refresh(time_s)
+        total = 0.0
+        for process in self._processes.values():
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                took = process.cpu_times()
+                total += took.user + took.system + took.children_user + took.children_system
+        return total
 
     def memory_bytes(self, time_s: float) -> int:
         """Resident memory of the whole tree; a process that has ended counts nothing."""

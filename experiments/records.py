@@ -158,7 +158,8 @@ class TelemetrySample:
     """One reading of host and devices. None = this host cannot tell."""
 
     time_s: float
-    cpu_percent: float | None = None
+    cpu_percent: float | None = None  # of all processors
+    own_cpu_percent: float | None = None  # of it, by this process and those it started
     memory_bytes: int | None = None
     device_index: int | None = None
     device_power_w: float | None = None  # as near to the instant as the device tells

@@ -12,6 +12,7 @@ from experiments.evals.grading import graded
 from experiments.evals.llm_judge import LlmJudge
 from experiments.evals.workload import EvalWorkload
 from experiments.feed import ItemFeed, feed_of
+from experiments.foreign_cpu import on_this_host
 from experiments.gate_parts import Evidence
 from experiments.gates import evaluate, first_failure
 from experiments.identity import digest, seed_of
@@ -76,6 +77,7 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         telemetry=_in_order((*telemetry, *measured.client_cpu)),
         idle_power_w=idle_power_w,
         tally=measured.tally,
+        server_beside=_server_beside(planned),
         counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
     )
     sent_s = whole.window_length_s
@@ -87,6 +89,12 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     ended_early = planned.workload.whole is None and sent_s < plan.protocol.measured_s
     said = dict.fromkeys((INDICATIVE, *record.labels)) if ended_early else record.labels
     return replace(record, duration_s=runner.now_s(), labels=tuple(said))
+
+
+def _server_beside(planned: PlannedTrial) -> bool:
+    """Whether a server that we did not start may share this host's processors with us."""
+    url = planned.facts.configuration.get("url")
+    return planned.facts.remote and on_this_host(str(url))
 
 
 def _judged(

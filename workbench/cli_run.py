@@ -28,6 +28,7 @@ from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.judged import violations
 from workbench.pareto import DEFAULT_X, DEFAULT_Y
+from workbench.preflight import busy_note
 from workbench.search_result import search_lines
 from workbench.store import Run, Store
 from workbench.words import counts_words, duration_words, point_words
@@ -201,6 +202,8 @@ def _finish_demo(stored: Run, store: Path) -> None:
 
 def measure_job(job: Job, *, json: bool) -> int:
     """Measure with a progress bar; the exit code of the run."""
+    if (busy := busy_note()) is not None:
+        say(f"note: {busy}", style="yellow")
     run_id = job.writer.run.run_id
     again = command_line("resume", run_id, store=job.writer.run.folder.parent)
     time = f"{job.outlook.pace.about} {duration_words(job.estimate_s)}"

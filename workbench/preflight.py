@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ if TYPE_CHECKING:
     from experiments.space import PlannedTrial
     from workbench.runs import Outlook
     from workbench.store import Store
+
+
+BUSY_SHARE = 0.5
+"""Load average over processors from which a host counts as busy."""
 
 
 def check_room(found: Outlook, store: Store) -> None:
@@ -36,6 +41,20 @@ def memory_note(found: Outlook) -> str | None:
     if weights <= free:
         return None
     return f"the weights take at least {weights:,} bytes and {free:,} are free now"
+
+
+def busy_note() -> str | None:
+    """What to say where this host has other work; None: it is quiet, or does not tell."""
+    try:
+        load, processors = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    except (OSError, AttributeError):
+        return None
+    if load <= BUSY_SHARE * processors:
+        return None
+    return (
+        f"the load average of this host is {load:.1f} on {processors} processors: other work "
+        "slows what is measured; foreign_cpu_percent of each trial says how much there was"
+    )
 
 
 def weight_bytes(trials: list[PlannedTrial]) -> int:

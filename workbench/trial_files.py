@@ -255,6 +255,7 @@ def telemetry_schema() -> pyarrow.Schema:
         {
             "time_s": number,
             "cpu_percent": number,
+            "own_cpu_percent": number,
             "memory_bytes": count,
             "device_index": count,
             "device_power_w": number,

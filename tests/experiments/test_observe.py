@@ -1,6 +1,7 @@
 """The observer: one thread beside the load that reads host and devices and stays cheap."""
 
 import dataclasses
+import subprocess
 import sys
 import time
 from types import SimpleNamespace
@@ -108,6 +109,14 @@ def test_the_process_list_is_made_once_a_second_and_ended_processes_count_nothin
     sizes = [tree.memory_bytes(0.1 * i) for i in range(15)]
     assert len(asked) == 2
     assert min(sizes) > 1e6
+
+
+def test_the_tree_counts_what_its_ended_children_took():
+    tree = ProcessTree()
+    before = tree.cpu_s(0.0)
+    code = "import time\nwhile time.process_time() < 0.3: pass"
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert tree.cpu_s(0.1) - before >= 0.29
 
 
 def package(folder, name, energy, kind="package-0"):

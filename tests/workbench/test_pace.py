@@ -104,3 +104,12 @@ def test_weights_that_the_host_can_never_hold_are_told_before_anything_starts(
                 preflight.check_room(looked, store)
         else:
             preflight.check_room(looked, store)
+
+
+@pytest.mark.parametrize(("load", "said"), [(0.9, False), (1.1, True)])
+def test_a_host_with_other_work_is_named_before_the_first_trial(monkeypatch, load, said):
+    monkeypatch.setattr("os.getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
+    note = preflight.busy_note()
+    assert (note is not None) is said
+    assert note is None or "is 1.1 on 2 processors" in note
