@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import EXIT_GATE, BudgetOption, JsonOption, StoreOption, axis_of
+from workbench.cli_options import (
+    EXIT_GATE,
+    EXIT_UNDECIDED,
+    BudgetOption,
+    JsonOption,
+    StoreOption,
+    axis_of,
+)
 from workbench.cli_output import say_json
 from workbench.errors import UsageError
 from workbench.invocation import DEFAULT_STORE
@@ -31,7 +38,10 @@ def compare(
     ] = None,
     gate: Annotated[
         str | None,
-        typer.Option(help="Exit with 3 where B is beyond doubt worse than this, such as 3%."),
+        typer.Option(
+            help="Exit with 3 where B is beyond doubt worse than this, such as 3%, and with 4 "
+            "where repeats are too few to say; 0 is a pass."
+        ),
     ] = None,
     accept: Annotated[
         list[str] | None, typer.Option(help="Compare although this differs; may be repeated.")
@@ -58,8 +68,8 @@ def compare(
         show_gate(judged)
     if json:
         say_json(_document(found) | {"gate": None if judged is None else _gate_document(judged)})
-    if judged is not None and judged.failed:
-        raise typer.Exit(EXIT_GATE)
+    if judged is not None:
+        raise typer.Exit(_exit_code(judged))
 
 
 def confirm(  # noqa: PLR0913 - its options
@@ -129,7 +139,14 @@ def _document(found: Comparison) -> dict[str, object]:
 
 
 def _gate_document(judged: Gated) -> dict[str, object]:
-    return {**dataclasses.asdict(judged), "failed": judged.failed}
+    told = {"failed": judged.failed, "decided": judged.decided, "summary": judged.summary}
+    return {**dataclasses.asdict(judged), **told}
+
+
+def _exit_code(judged: Gated) -> int:
+    if judged.failed:
+        return EXIT_GATE
+    return 0 if judged.decided else EXIT_UNDECIDED
 
 
 COMMANDS: dict[str, Callable[..., None]] = {"compare": compare, "confirm": confirm}

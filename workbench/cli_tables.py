@@ -11,7 +11,7 @@ from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, say_labels, show_table
 from workbench.figures_text import MISSING, interval, number, plural
 from workbench.report_tables import measured, point_table
-from workbench.words import WITHIN_RUN, marks_legend, point_marks
+from workbench.words import WITHIN_RUN, interval_words, marks_legend, point_marks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -205,7 +205,8 @@ def _id(point: pd.Series, ids: Mapping[str, str], room: bool) -> str:
 def _cell(point: pd.Series, metric: str, room: bool) -> str:
     if room:
         return measured(point, metric)
-    spread = interval(point.get(f"{metric}.low"), point.get(f"{metric}.high"))
+    ends = (point.get(f"{metric}.{end}") for end in ("low", "high"))
+    spread = interval_words(*ends, int(point.get("repeats", 1)))
     return f"{number(point[metric])} ({spread})" if spread else number(point[metric])
 
 

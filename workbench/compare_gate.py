@@ -1,4 +1,8 @@
-"""Whether a change may pass: a regression is called one only where the interval leaves no doubt."""
+"""Whether a change may pass: a regression is called one only where the interval leaves no doubt.
+
+No doubt is needed either way: where all points together are not judged, or their interval holds
+the threshold, the gate is undecided, which is no pass.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,11 @@ from enum import StrEnum
 
 from experiments.resampling import COVERAGE, Effect, needed_repeats
 from workbench.catalogue import METRICS
-from workbench.compare_words import LEAST_REPEATS, change_words, needed_words
+from workbench.compare_words import LEAST_REPEATS, change_words, needed_words, range_words
 from workbench.effects import Basis, Measured, effect, together
 from workbench.errors import UsageError
+from workbench.figures_text import plural
+from workbench.spreads import too_wide
 
 ALL_POINTS = "all points"
 
@@ -50,6 +56,24 @@ class Gated:
     def failed(self) -> bool:
         """True where a regression is beyond doubt."""
         return any(row.state is GateState.REGRESSION for row in self.rows)
+
+    @property
+    def decided(self) -> bool:
+        """False where nothing is shown of all points together, and of none a regression."""
+        return self.failed or bool(self.rows and self.rows[0].state is GateState.PASSED)
+
+    @property
+    def summary(self) -> str:
+        """How the gate came out, and how many points say so."""
+        points = self.rows[1:] if len(self.rows) > 1 else self.rows
+        counts = [(state, sum(row.state is state for row in points)) for state in GateState]
+        told = ", ".join(f"{count} {state}" for state, count in counts if count)
+        result = (
+            "a regression" if self.failed
+            else "no regression beyond the gate" if self.decided
+            else "undecided, which is no pass"
+        )  # fmt: skip
+        return f"gate {self.threshold * 100:g} %: {result}; {plural(len(points), 'point')}: {told}"
 
 
 def gated(metric: str, points: Sequence[tuple[str, Measured]], threshold: float) -> Gated:
@@ -106,13 +130,16 @@ def _sentence(
     needed: int | None,
 ) -> str:
     if found is None or found.low is None or found.high is None:
-        return measured.reason or "there is no interval"
-    spread = f"{change_words(found.low)} to {change_words(found.high)}"
+        seen = f"{change_words(found.ratio)}; " if found is not None else ""
+        return f"{seen}{measured.reason or 'there is no interval'}"
+    spread = range_words(found.low, found.high)
     if state is GateState.NOT_JUDGED:
-        return f"{spread} within one run; measure at least {LEAST_REPEATS} repeats"
+        within = f"{change_words(found.ratio)} ({spread} within one run)"
+        return f"{within}; measure at least {LEAST_REPEATS} repeats"
+    limit_words = change_words(limit)
     if state is GateState.UNDECIDED:
-        return f"{spread} holds the threshold {change_words(limit)}; " + needed_words(
-            needed, found.repeats, abs(limit - 1)
-        )
+        holds = "" if too_wide(found.low, found.high) else " holds the threshold " + limit_words
+        return f"{spread}{holds}; " + needed_words(needed, found.repeats, abs(limit - 1))
     beyond = "beyond" if state is GateState.REGRESSION else "on the good side of"
-    return f"{spread} is {beyond} the threshold {change_words(limit)}"
+    whole = "the whole interval" if too_wide(found.low, found.high) else spread
+    return f"{whole} is {beyond} the threshold {limit_words}"

@@ -54,6 +54,7 @@ def show_gate(found: Gated) -> None:
     rows = [(row.where, str(row.state), row.sentence) for row in found.rows]
     title = f"gate: {spec.label} may be at most {found.threshold * 100:g} % worse"
     show_table(title, ("where", "result", "why"), rows, whole=("result",))
+    say(found.summary, style="red" if found.failed else None if found.decided else "yellow")
 
 
 def difference_rows(found: Comparison) -> list[dict[str, object]]:

@@ -9,6 +9,7 @@ from experiments.metric_specs import MetricSpec
 from experiments.resampling import Effect, needed_repeats
 from workbench.catalogue import METRICS
 from workbench.effects import Basis, Measured, effect
+from workbench.spreads import TOO_FEW, too_wide
 
 SOUGHT = 0.03
 """The change that a number of needed repeats is told for."""
@@ -113,6 +114,8 @@ def _sentence(
         return f"not judged from one repeat: {change_words(found.ratio)}{_within(found)}"
     if verdict is Verdict.NONE_SHOWN:
         return f"no difference shown ({_range(found)}); {needed_words(needed, found.repeats)}"
+    if too_wide(found.low, found.high):
+        return f"B is {_word(verdict, spec, found)}; {TOO_FEW} by how much"
     return f"B is {_kind(verdict, spec, found)} ({_magnitudes(found)})"
 
 
@@ -123,16 +126,18 @@ def _share(points: tuple[int, int]) -> str:
 def _kind(verdict: Verdict, spec: MetricSpec, found: Effect) -> str:
     """`faster by 4.1 %`, `slower: 3.2 % more`, `better: 2.0 % less`."""
     size = f"{abs(found.ratio - 1) * 100:.1f} %"
-    timed = spec.unit == "s" or "/s" in spec.unit
-    words = {
-        Verdict.BETTER: "faster" if timed else "better",
-        Verdict.WORSE: "slower" if timed else "worse",
-    }
+    word = _word(verdict, spec, found)
+    if verdict is Verdict.CHANGED or spec.direction == "max":
+        return f"{word} by {size}"
+    return f"{word}: {size} {'more' if found.ratio > 1 else 'less'}"
+
+
+def _word(verdict: Verdict, spec: MetricSpec, found: Effect) -> str:
     if verdict is Verdict.CHANGED:
-        return f"{'higher' if found.ratio > 1 else 'lower'} by {size}"
-    if spec.direction == "max":
-        return f"{words[verdict]} by {size}"
-    return f"{words[verdict]}: {size} {'more' if found.ratio > 1 else 'less'}"
+        return "higher" if found.ratio > 1 else "lower"
+    timed = spec.unit == "s" or "/s" in spec.unit
+    better, worse = ("faster", "slower") if timed else ("better", "worse")
+    return better if verdict is Verdict.BETTER else worse
 
 
 def _magnitudes(found: Effect) -> str:
@@ -144,13 +149,22 @@ def _magnitudes(found: Effect) -> str:
 
 
 def _within(found: Effect) -> str:
-    return "" if found.low is None else f" ({_range(found)} within the run)"
+    if found.low is None:
+        return ""
+    return f" ({_range(found)}{'' if too_wide(found.low, found.high) else ' within the run'})"
 
 
 def _range(found: Effect) -> str:
     assert found.low is not None
     assert found.high is not None
-    return f"{change_words(found.low)} to {change_words(found.high)}"
+    return range_words(found.low, found.high)
+
+
+def range_words(low: float, high: float) -> str:
+    """`+2.9 % to +5.2 %`, or that too few repeats say nothing."""
+    if too_wide(low, high):
+        return TOO_FEW
+    return f"{change_words(low)} to {change_words(high)}"
 
 
 def change_words(ratio: float) -> str:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
-from workbench.figures_text import MISSING, axis_words, interval, number, value_text
-from workbench.words import WITHIN_RUN, point_words
+from workbench.figures_text import MISSING, axis_words, number, value_text
+from workbench.words import WITHIN_RUN, interval_words, point_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -98,7 +98,7 @@ def _spread(point: pd.Series, metric: str) -> str:
 
 def spread_words(low: float | None, high: float | None, n: int, repeats: int) -> str:
     """`11.9 to 12.8, n=64`, or `11.9 to 12.8 over 3 repeats, n=192`."""
-    spread = interval(low, high)
+    spread = interval_words(low, high, repeats)
     over = f"over {repeats} repeats" if repeats > 1 else ""
     said = " ".join(words for words in (spread, over) if words)
     return ", ".join([*([said] if said else []), f"n={n}"])

@@ -21,7 +21,7 @@ from experiments.plan import load_plan
 from experiments.records import Point
 from workbench.catalogue import METRICS
 from workbench.compare import Comparison, compare
-from workbench.compare_words import Delta, change_words
+from workbench.compare_words import Delta, change_words, range_words
 from workbench.effects import Basis
 from workbench.figures_text import value_text
 from workbench.provenance import manifest
@@ -241,7 +241,7 @@ def _state(found: Delta, tolerance: float) -> ReproducedState:
 def _spread(found: Delta) -> str:
     if found.low is None or found.high is None:
         return " (no interval)"
-    return f" ({change_words(found.low)} to {change_words(found.high)}, {found.basis})"
+    return f" ({range_words(found.low, found.high)}, {found.basis})"
 
 
 def _outputs(run: Run, again: Run) -> tuple[int, int]:

@@ -5,11 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from workbench.figures_text import MISSING, axis_mark, axis_phrase, axis_words, value_text
+from workbench.figures_text import (
+    MISSING,
+    axis_mark,
+    axis_phrase,
+    axis_words,
+    interval,
+    value_text,
+)
+from workbench.spreads import TOO_FEW, too_wide
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _TIME = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
 WITHIN_RUN = "95 % intervals are within-run where no repeats are named"
+
+
+def interval_words(low: float | None, high: float | None, repeats: int) -> str:
+    """`11.9 to 12.8`; of several repeats that say nothing (`workbench.spreads`) that they do."""
+    return TOO_FEW if repeats > 1 and too_wide(low, high) else interval(low, high)
 
 
 def counts_words(counts: Mapping[str, int]) -> str:

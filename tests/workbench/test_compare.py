@@ -335,9 +335,12 @@ def test_a_gate_fails_only_where_the_interval_leaves_no_doubt(store):
     assert clear.rows[0].high < 0.97
     doubtful = gate(store, speed=0.96, noise=0.05)
     assert not doubtful.failed
+    assert not doubtful.decided
     assert doubtful.rows[0].state == "undecided"
     assert "repeats would be needed to see 3 %" in doubtful.rows[0].sentence
-    assert gate(store, speed=1.0, noise=0.005).rows[0].state == "passed"
+    fine = gate(store, speed=1.0, noise=0.005)
+    assert fine.rows[0].state == "passed"
+    assert fine.decided
     assert gate(store, speed=0.99, noise=0.001).rows[0].state == "passed"
 
 
@@ -365,7 +368,7 @@ def run_cli(*arguments):
     return CliRunner().invoke(app, list(map(str, arguments)))
 
 
-def test_the_command_exits_3_for_a_regression_and_0_in_doubt(store):
+def test_the_command_exits_3_for_a_regression_4_in_doubt_and_0_for_none(store):
     a, b = store(), store(speed=0.9, seed=4, name="new")
     worse = run_cli(
         "compare", a.run_id, b.run_id, "--store", a.folder.parent, "--gate", "3%", "--json"
@@ -374,6 +377,10 @@ def test_the_command_exits_3_for_a_regression_and_0_in_doubt(store):
     document = json.loads(worse.stdout.strip().splitlines()[-1])
     assert document["gate"]["failed"]
     assert document["gate"]["rows"][0]["state"] == "regression"
+    lone = store(repeats=1, speed=0.25, name="lone")
+    doubt = run_cli("compare", a.run_id, lone.run_id, "--store", a.folder.parent, "--gate", "3%")
+    assert doubt.exit_code == 4, doubt.output
+    assert "undecided, which is no pass; 1 point: 1 not judged" in " ".join(doubt.output.split())
     better = run_cli("compare", b.run_id, a.run_id, "--store", a.folder.parent, "--gate", "0.03")
     assert better.exit_code == 0, better.output
     assert "B is faster by" in better.output.replace("\n", " ")
