@@ -14,6 +14,7 @@ from workbench.figures_compare import (
     change_words,
     changes_figure,
     changes_finding,
+    judged,
     point_order,
 )
 from workbench.figures_effects import main_effects
@@ -110,6 +111,7 @@ __all__ = [
     "change_words",
     "changes_figure",
     "changes_finding",
+    "judged",
     "point_order",
     "COSTS",
     "ENERGY",

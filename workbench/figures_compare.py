@@ -108,6 +108,12 @@ def arms_front(comparison: Comparison, x: str, y: str) -> tuple[pd.DataFrame, Fr
     return points, pareto(points, axes[0], axes[1], by=ARM, runs=list(runs.values()))
 
 
+def judged(comparison: Comparison, *metrics: str) -> bool:
+    """True where a verdict was given on each of the metrics."""
+    rows = comparison.overall[comparison.overall["metric"].isin(metrics)]
+    return bool(len(rows)) and "not judged" not in set(rows["verdict"].map(str))
+
+
 def beats_table(front: Front) -> pd.DataFrame:
     """kind, x, probability, ratio, low, high: B against A along x, for each kind of points.
 

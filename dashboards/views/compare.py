@@ -21,6 +21,7 @@ from workbench.figures import (
     changes_figure,
     changes_finding,
     distributions,
+    judged,
     levels,
     number,
     pareto,
@@ -229,13 +230,7 @@ def _fronts(found: wb.Comparison, look: Look) -> None:
         plain = dataclasses.replace(look, subtitle="")  # the figure brings the labels itself
         parts.figure(pareto(points, front, by=ARM, look=plain), points, "arms")
     with right:
-        parts.figure(*beats_figure(front, look=look, judged=_judged(found, x, y)), "beats")
-
-
-def _judged(found: wb.Comparison, *metrics: str) -> bool:
-    """True where a verdict was given on each of the metrics."""
-    rows = found.overall[found.overall["metric"].isin(metrics)]
-    return bool(len(rows)) and "not judged" not in set(rows["verdict"].map(str))
+        parts.figure(*beats_figure(front, look=look, judged=judged(found, x, y)), "beats")
 
 
 def _points(found: wb.Comparison) -> None:
