@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from workbench.catalogue import METRICS
-from workbench.figures_labels import free_positions
+from workbench.figures_labels import LETTER_WIDTH, LINE_HEIGHT, Box, free_positions
 from workbench.figures_text import axis_mark, axis_words, in_order, safe, short, value_text
 from workbench.palette import OKABE_ITO
 from workbench.pareto import Axis, Values
@@ -223,13 +223,24 @@ def _labels(marks: _Marks, front: Front, plot: _Plot) -> Iterator[str]:
         for k in members
     ]
     spots = free_positions(marks.values[members], words, _obstacles(marks, front), is_wide)
+    taken: list[Box] = []
     for k, said, spot in zip(members, words, spots, strict=True):
         if spot is not None:
             x, y = plot.at(*map(float, marks.values[k]))
             across, down, anchor = SIDES[spot]
-            yield text(said, x + across, y + down, anchor=anchor, kind="l t")
+            box = _box_of(said, x + across, y + down, anchor)
+            if not any(box.overlaps(other) for other in taken):  # this picture's own scale decides
+                taken.append(box)
+                yield text(said, x + across, y + down, anchor=anchor, kind="l t")
     key = ", ".join(f"{axis_mark(n).strip()} = {axis_words(n)}" for n in names)
     yield text(short(key, 130), WIDTH - RIGHT, TOP - 8, anchor="end", kind="l t")
+
+
+def _box_of(said: str, x: float, y: float, anchor: str) -> Box:
+    """What a word covers, y downwards."""
+    width = LETTER_WIDTH * len(said)
+    left = x - width if anchor == "end" else x
+    return Box(left=left, bottom=y - LINE_HEIGHT + 3, right=left + width, top=y + 3)
 
 
 def _varying(members: pd.DataFrame) -> list[str]:
