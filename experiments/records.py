@@ -124,7 +124,7 @@ class MetricValue:
     n: int
     low: float | None = None
     high: float | None = None
-    reason: str | None = None  # why value is None
+    reason: str | None = None  # why value is None, or why several repeats give no interval
 
 
 @dataclass(frozen=True, kw_only=True)

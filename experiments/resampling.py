@@ -12,7 +12,6 @@ quantities are treated on a logarithmic scale. What has one repeat is resampled 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -116,21 +115,6 @@ def _positive(values: Array, estimates: Array) -> NDArray[np.bool_]:
 
 def _scaled(values: Array, logarithmic: NDArray[np.bool_]) -> Array:
     return np.where(logarithmic, np.log(np.where(logarithmic, values, 1.0)), values)
-
-
-def pseudo_values(statistic: Callable[[Sequence[int]], Array], repeats: int) -> Array:
-    """[repeats, metrics] jackknife pseudo-values: their scatter is that of the pooled statistics.
-
-    `statistic` gives [metrics] of the repeats that it is told by number, such as quantiles of all
-    their requests. What is positive throughout is left out on a logarithmic scale.
-    """
-    every = tuple(range(repeats))
-    whole = statistic(every)
-    without = np.array([statistic([k for k in every if k != left]) for left in every])
-    logarithmic = _positive(without, whole)
-    scaled = _scaled(np.vstack([whole[None], without]), logarithmic)
-    found = repeats * scaled[0] - (repeats - 1) * scaled[1:]
-    return np.where(logarithmic, np.exp(np.where(logarithmic, found, 0.0)), found)
 
 
 def paired_effect(a: Array, b: Array, *, coverage: float = COVERAGE) -> Effect:

@@ -195,7 +195,7 @@ def _put(found: pd.DataFrame, name: str, cells: Mapping[int, MetricValue]) -> No
 def values_by_repeat(run: Run, trial_ids: Sequence[str], metrics: Sequence[str]) -> Values:
     """[repeats, metrics] what each repeat says of the metrics; NaN where it says nothing.
 
-    Of quantiles these are jackknife pseudo-values: what the repeat adds to the pooled one.
+    Of quantiles each repeat has its own, where all repeats have samples enough for that.
     """
     found = np.full((len(trial_ids), len(metrics)), np.nan)
     for k, name in enumerate(metrics):

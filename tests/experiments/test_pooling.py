@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ from experiments.metrics import measure
 from experiments.pooling import POOLED_METRICS, pooled_quantiles
 from experiments.request_columns import RequestColumns
 from tests.experiments.records import measurement, request
+
+TRUE_P99 = float(np.exp(np.hypot(0.5, 0.05) * NormalDist().inv_cdf(0.99)))
 
 
 def columns(requests, unsuccessful=0):
@@ -69,7 +72,36 @@ def test_requests_of_repeats_together_allow_a_quantile_that_none_allows_alone():
     assert pooled_quantiles(each[:1])["ttft_s_p99"].metric.reason == "n=80 < 200"
     found = pooled_quantiles(each)["ttft_s_p99"].metric
     assert found.n == 240
-    assert found.low < found.value < found.high
+    assert found.value is not None
+
+
+def test_a_pooled_quantile_has_an_interval_only_where_every_repeat_has_samples_of_its_own():
+    def spread(*counts):
+        each = [waits(*np.linspace(1, 2, n) * (1 + 0.01 * k)) for k, n in enumerate(counts)]
+        return pooled_quantiles(each, frozenset({"ttft_s_p99"}))["ttft_s_p99"]
+
+    few = spread(200, 199)
+    assert few.metric.low is None
+    assert few.metric.reason == "no interval: a repeat has n=199 < 200"
+    assert not len(few.by_repeat)
+    enough = spread(200, 200)
+    assert enough.metric.low < enough.metric.value < enough.metric.high
+    assert enough.metric.reason is None
+
+
+@pytest.mark.parametrize("studies", [pytest.param(2000, marks=pytest.mark.full), 300])
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_the_interval_of_a_tail_covers_the_truth_about_as_often_as_it_says(studies, repeats):
+    generator, plain, covered = np.random.default_rng(repeats), waits(1.0), 0
+    for _ in range(studies):
+        each = [
+            dataclasses.replace(plain, client_lag_s=np.exp(lag + generator.normal(0, 0.5, 200)))
+            for lag in 0.05 * generator.standard_normal(repeats)
+        ]
+        found = pooled_quantiles(each, frozenset({"client_lag_s_p99"}))["client_lag_s_p99"].metric
+        covered += found.low <= TRUE_P99 <= found.high
+    print(f"{repeats} repeats of 200: {covered / studies:.1%} covered of {studies}")
+    assert covered / studies > 0.9
 
 
 def test_failures_of_any_repeat_are_infinite_in_adjusted_quantiles():

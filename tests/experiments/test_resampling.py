@@ -4,15 +4,12 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from experiments.resampling import (
     draws_over_repeats,
     needed_repeats,
     over_repeats,
     paired_effect,
-    pseudo_values,
     t_quantile,
     unpaired_effect,
 )
@@ -64,15 +61,6 @@ def test_one_repeat_has_no_interval_and_zeros_have_one_without_a_logarithm():
     low, high = over_repeats(np.array([[0.0], [1.0], [2.0]]), np.array([1.0]))
     assert low[0] == pytest.approx(1 - 4.3027 / math.sqrt(3), abs=1e-3)
     assert high[0] == pytest.approx(1 + 4.3027 / math.sqrt(3), abs=1e-3)
-
-
-@given(st.lists(st.floats(0.1, 100), min_size=2, max_size=6))
-def test_pseudo_values_of_a_mean_are_the_values_themselves(values):
-    each = np.array(values) - 50.0  # on both sides of zero: no logarithm is taken
-    found = pseudo_values(lambda chosen: np.array([each[list(chosen)].mean(), -1.0]), len(each))
-    assert found[:, 1] == pytest.approx(-1.0)
-    if (each.sum() - each).min() < 0:
-        assert found[:, 0] == pytest.approx(each, abs=1e-9)
 
 
 def arms(generator, studies, repeats, gain, drift=0.0):
