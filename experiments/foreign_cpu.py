@@ -13,6 +13,7 @@ from experiments.metric_values import missing
 from experiments.records import Gate, MetricValue
 
 NAME = "foreign_cpu_percent"
+OTHER_WORK = "other work used"
 SAID_ABOVE = 20.0  # percent of all processors, from which every page must say it
 STEP = 10  # of what a label says, so that trials of a run share it
 NOT_SAMPLED = "the host was not sampled in the window"
@@ -49,7 +50,7 @@ def foreign_label(percent: float | None) -> str | None:
     """What must be said of a trial beside which others worked; None where they did not."""
     if percent is None or percent <= SAID_ABOVE:
         return None
-    return f"other work used {percent // STEP * STEP:.0f} % of the processors or more"
+    return f"{OTHER_WORK} {percent // STEP * STEP:.0f} % of the processors or more"
 
 
 def foreign_cpu(evidence: Evidence) -> Gate | None:

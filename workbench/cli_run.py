@@ -31,10 +31,10 @@ from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.preflight import busy_note
 from workbench.search_result import search_lines
 from workbench.store import Run, Store
-from workbench.words import counts_words, duration_words, point_words
+from workbench.trial_line import trial_line
+from workbench.words import counts_words, duration_words
 
 if TYPE_CHECKING:
-    from experiments.records import TrialRecord
     from workbench.runs import Job
 
 TargetOption = Annotated[str | None, typer.Option(hidden=True)]
@@ -213,7 +213,7 @@ def measure_job(job: Job, *, json: bool) -> int:
             task = bar.add_task("trials", total=job.outlook.agenda.at_most, completed=job.stored)
             bar.refresh()
             for record in records:
-                bar.console.print(escape(_line(record)), highlight=False, soft_wrap=True)
+                bar.console.print(escape(trial_line(record)), highlight=False, soft_wrap=True)
                 bar.advance(task)
     except KeyboardInterrupt:
         say(f"go on with `{again}`")
@@ -248,15 +248,6 @@ def _progress() -> Progress:
         TimeRemainingColumn(),
         console=out,
     )
-
-
-def _line(record: TrialRecord) -> str:
-    """One trial in one line."""
-    axes = point_words(record.point.axes)
-    rate = record.metrics.get("output_tok_s")
-    speed = f"  {rate.value:,.1f} tok/s" if rate and rate.value is not None else ""
-    reason = f"  ({record.reason})" if record.reason else ""
-    return f"{record.state:<7} {axes}{speed}{reason}"
 
 
 def _exit_code(stored: Run) -> int:

@@ -21,12 +21,12 @@ from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
-from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
 from workbench.words import counts_words
 
+AXIS = "metric:max or metric:min; left out: what the form of the load is about"
 LAST_PORT = 65_535
 RunArgument = Annotated[
     str | None, typer.Argument(help="The run, or the beginning of its id; the newest if left out.")
@@ -140,8 +140,8 @@ def _result(gate: Gate) -> str:
 
 def pareto(  # noqa: PLR0913 - its options
     run_id: RunArgument = None,
-    x: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_X),
-    y: Annotated[str, typer.Option(help="metric:max or metric:min")] = str(DEFAULT_Y),
+    x: Annotated[str | None, typer.Option(help=AXIS)] = None,
+    y: Annotated[str | None, typer.Option(help=AXIS)] = None,
     by: Annotated[str | None, typer.Option(help="A column, such as axis.draft_length.")] = None,
     at: Annotated[
         float | None, typer.Option(help="Also rank the points that reach this x.")
@@ -152,13 +152,16 @@ def pareto(  # noqa: PLR0913 - its options
 ) -> None:
     """Print the configurations that nothing else beats, and how sure that is."""
     from workbench.cli_tables import front_document, show_at, show_front
+    from workbench.figures_headline import headline
     from workbench.fronts import pareto as front_of
     from workbench.prices import load_prices
 
     table = load_prices(prices) if prices else None
     run = chosen(Store(store), run_id)
     points = run.points(prices=table)
-    front = front_of(points, axis_of("--x", x), axis_of("--y", y), by, runs=[run])
+    leads = headline(points).axes
+    axes = (axis_of("--x", x or str(leads[0])), axis_of("--y", y or str(leads[1])))
+    front = front_of(points, *axes, by, runs=[run])
     show_front(points, front)
     if at is not None:
         show_at(points, front, at)

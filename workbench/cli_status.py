@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import cast
 
+from workbench.catalogue import METRICS
+from workbench.figures_headline import headline_of
+from workbench.figures_text import number
 from workbench.invocation import command_line
+from workbench.outcomes import outcome_in
 from workbench.progress import Progress
 from workbench.search_result import search_lines
 from workbench.store import Run
@@ -22,7 +27,7 @@ def status_lines(run: Run, store: Path) -> list[str]:
     if progress is not None and summary.state == "running":
         lines += _now(progress)
     lines += _failures(run)
-    lines += search_lines(run)
+    lines += search_lines(run) or _best(run)
     if summary.state == "interrupted":
         lines.append(f"go on with `{command_line('resume', run.run_id, store=store)}`")
     return lines
@@ -43,6 +48,27 @@ def _now(progress: Progress) -> list[str]:
     if progress.budget_left_s is not None:
         lines.append(f"budget left: {duration_words(progress.budget_left_s)}")
     return lines
+
+
+def _best(run: Run) -> list[str]:
+    """The best trial so far by what its form of load is about; none where forms are mixed."""
+    sound = [d for d in run.documents() if d["state"] == "ok"]
+    points = [cast("dict[str, dict[str, object]]", d["point"]) for d in sound]
+    leads = {headline_of(point["workload"]).axes[1] for point in points}
+    if len(leads) != 1:
+        return []
+    (lead,) = leads
+    told = [
+        (value, point)
+        for document, point in zip(sound, points, strict=True)
+        if (value := outcome_in(document).values.get(lead.metric)) is not None
+    ]
+    if not told:
+        return []
+    choose = max if lead.direction == "max" else min
+    value, point = choose(told, key=lambda pair: pair[0])
+    heading = METRICS[lead.metric].heading
+    return [f"best so far: {heading} {number(value)} at {point_words(point['axes'])}"]
 
 
 def _failures(run: Run) -> list[str]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, say_labels, show_table
+from workbench.figures_headline import headline
 from workbench.figures_text import MISSING, interval, number, plural
 from workbench.report_tables import measured, point_table
 from workbench.words import WITHIN_RUN, interval_words, marks_legend, point_marks
@@ -24,8 +25,10 @@ SHORT = {
     "tok_s_user": "tok/s/user",
     "ttft_s_p50": "TTFT s",
     "e2e_s_p50": "E2E s",
+    "prefill_tok_s": "prefill tok/s",
+    "decode_step_s": "step s",
 }
-"""Metrics of a narrow table and their headers; latencies are medians."""
+"""Headers of a narrow table; latencies are medians."""
 RIVAL_CHANCE = 0.05  # from which a point may well be on a front
 PREFIX = 8  # characters of an id that tell trials apart in all but the rarest store
 
@@ -39,15 +42,17 @@ def show_points(points: pd.DataFrame, *, wide: bool) -> None:
         if table.note:
             say(table.note)
         return
-    shown = [name for name in SHORT if name in points.columns and points[name].notna().any()]
+    leads = headline(points).columns
+    shown = [name for name in leads if name in points.columns and points[name].notna().any()]
     ids = short_ids([str(name) for name in points["trial_id"]])
     rows = [
         (ids[str(p["trial_id"])], _marks(p), str(p["state"]), *(number(p[name]) for name in shown))
         for _, p in points.iterrows()
     ]
-    headers = ("trial", "point", "state", *(SHORT[name] for name in shown))
+    headers = ("trial", "point", "state", *(_heading(name, room=False) for name in shown))
     show_table("trials", headers, rows, whole=("trial", "state"))
-    say(f"{_legend(points)}; TTFT and E2E are medians.")
+    medians = "; TTFT and E2E are medians" if {"ttft_s_p50", "e2e_s_p50"} & set(shown) else ""
+    say(f"{_legend(points)}{medians}.")
     say(f"{WITHIN_RUN}; --wide shows them with n, and every id whole.")
 
 
@@ -84,11 +89,24 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
         say(f"{_legend(points)}. In brackets: 95 % intervals, {_bases(points)}.")
         _say_chances(front)
     else:
-        say("No valid point, so there is no front.")
+        say(_no_front(points, front))
     out_of_it = sum(reason is not None for reason in front.excluded)
     if out_of_it:
         say(f"{out_of_it} points did not compete (invalid, failed or not measured).")
     say_labels(points)
+
+
+def _no_front(points: pd.DataFrame, front: Front) -> str:
+    """Why there is no front: no valid point, or axes that valid points lack, and what to use."""
+    valid = points["valid"].to_numpy(dtype=bool)
+    whys = dict.fromkeys(
+        why for why, sound in zip(front.excluded, valid, strict=True) if sound and why
+    )
+    if not whys:
+        return "No valid point, so there is no front."
+    x, y = headline(points).axes
+    other = f" Use --x {x} --y {y}." if (x, y) != (front.x, front.y) else ""
+    return f"No front of {front.x} and {front.y}: {'; '.join(whys)}.{other}"
 
 
 def _bases(points: pd.DataFrame) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import pandas as pd
-
+from workbench.catalogue import METRICS
 from workbench.columns import words_of
 from workbench.figures_text import in_order
-from workbench.pareto import DEFAULT_X, DEFAULT_Y
+from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 BEST = {
     "output_tok_s_device": "Best throughput per device",
@@ -31,6 +35,15 @@ class Headline:
     y: str = DEFAULT_Y.metric
     tiles: tuple[str, ...] = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "energy_j_token")
     columns: tuple[str, ...] = ("output_tok_s_device", "tok_s_user", "ttft_s_p50", "e2e_s_p50")
+
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        """The axes of the front, each in the direction in which its metric is better."""
+        x, y = (
+            Axis(metric=name, direction="min" if METRICS[name].direction == "min" else "max")
+            for name in (self.x, self.y)
+        )
+        return x, y
 
 
 SERVING = Headline()
@@ -64,4 +77,10 @@ def headline(points: pd.DataFrame) -> Headline:
         for value in values
         if value in FORMS
     ]
+    return FORMS[found[0]] if found else SERVING
+
+
+def headline_of(workload: Mapping[str, object]) -> Headline:
+    """What leads one trial, by the workload of its point."""
+    found = [form for name in ("kind", "load") if (form := str(workload.get(name))) in FORMS]
     return FORMS[found[0]] if found else SERVING

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
+from workbench.figures_headline import headline
 from workbench.figures_text import MISSING, axis_words, number, value_text
 from workbench.words import WITHIN_RUN, interval_words, point_words
 
@@ -60,7 +61,8 @@ def point_table(points: pd.DataFrame, *, most: int | None = None) -> Table:
     axes = [str(name) for name in points.columns if str(name).startswith("axis.")]
     axes += ["repeats"] if "repeats" in points.columns and _varies(points, "repeats") else []
     varying = [name for name in ("run_id", "group", "workload.name") if _varies(points, name)]
-    shown = [name for name in SHOWN if name in points.columns]
+    leads = dict.fromkeys((*headline(points).columns, *SHOWN))
+    shown = [name for name in leads if name in points.columns]
     metrics = [name for name in shown if points[name].notna().any()]
     plain = [*axes, *varying]
     headers = ["trial", *(_plain_header(name) for name in plain), "state"]

@@ -77,6 +77,22 @@ def test_repeats_on_the_command_line_take_the_place_of_the_plan_s(here):
     assert workbench("run", path, "--repeats", 0).exit_code == 2
 
 
+def test_a_run_of_prefill_steps_is_told_by_its_prefill_rate(here):
+    load = {"kind": "prefill_step", "token_budget": 64, "prompt_tokens": 16}
+    axes = [{"product": {"draft_length": [0, 5]}}]
+    run = workbench("run", written(here, load=load, axes=axes))
+    assert "prompt tok/s" in run.output, run.output
+    assert "prefill tok/s" in workbench("show").output
+    assert "best so far: Prefill throughput (tok/s)" in workbench("status").output
+    front = last_json(workbench("pareto", "--json"))
+    assert front["axes"]["y"]["metric"] == "prefill_tok_s"
+    assert front["members"]
+    asked = workbench("pareto", "--x", "tok_s_user:max", "--y", "prefill_tok_s:max").output
+    said = " ".join(asked.split())
+    assert "tok_s_user is missing" in said
+    assert "Use --x ttft_s_p50:min --y prefill_tok_s:max." in said
+
+
 def test_the_version_is_told(here):
     assert workbench("--version").stdout.startswith("workbench 0.")
 
