@@ -9,6 +9,7 @@ from workbench.cli_output import has_room, say, show_table
 from workbench.compare_words import ONE_REPEAT, change_words
 from workbench.effects import Basis
 from workbench.figures_text import MISSING, interval, number
+from workbench.spreads import TOO_FEW, too_wide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from workbench.compare_gate import Gated
     from workbench.confirm import Confirmation
 
+ALONE = "not judged"
 STYLES = {"block": "red", "warn": "yellow", "note": None}
 
 
@@ -89,17 +91,20 @@ def show_confirmation(found: Confirmation) -> None:
         (
             str(row["point"]),
             *(_confirmed(row, name) for name in metrics),
-            "still" if row["on_front"] else "no more",
+            ALONE if row["on_front"] is None else "still" if row["on_front"] else "no more",
         )
         for _, row in table.iterrows()
     ]
     show_table(f"claimed by {found.parent}, then measured again", headers, rows)
+    if any(told is None for told in table["on_front"]):
+        say(f"{ALONE}: a point that alone was measured again has no other to compete with")
     for one in found.shrinkage:
-        say(one.sentence)
+        say(one.sentence, style="yellow" if one.shifted else None)
 
 
 def _confirmed(row: pd.Series, metric: str) -> str:
     """`120, then 117 (112 to 122)`."""
-    spread = interval(row[f"{metric}.low"], row[f"{metric}.high"])
+    low, high = row[f"{metric}.low"], row[f"{metric}.high"]
+    spread = TOO_FEW if too_wide(low, high) else interval(low, high)
     again = number(row[f"{metric}.confirmed"])
     return f"{number(row[metric])}, then {again}{f' ({spread})' if spread else ''}"

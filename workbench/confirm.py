@@ -25,6 +25,7 @@ from workbench.figures_text import number
 from workbench.fronts import Front, pareto
 from workbench.pareto import Axis, Values
 from workbench.repeats import TRIAL_IDS, values_by_repeat
+from workbench.spreads import TOO_FEW, too_wide
 from workbench.store import Run, Store
 from workbench.words import point_words
 
@@ -43,6 +44,7 @@ class Shrinkage:
     ratio: float | None
     low: float | None  # None: one repeat of each point, which has no interval
     high: float | None
+    shifted: bool  # the whole interval is on one side of what was claimed
     sentence: str
 
 
@@ -50,8 +52,9 @@ class Shrinkage:
 class Confirmation:
     """What a run of fresh repeats says of the points of its parent.
 
-    `points` has a row a point: point, trial (of the parent), claimed and on_front (among the
-    confirmed), and for each axis <metric>, <metric>.confirmed, .low, .high, .ratio.
+    `points` has a row a point: point, trial (of the parent), on_front (among the confirmed; None
+    for one that has no other to compete with), and for each axis the claimed <metric>, and
+    <metric>.confirmed, .low, .high, .ratio.
     """
 
     parent: str
@@ -121,7 +124,7 @@ def confirmation(run: Run, parent: Run, axes: tuple[Axis, Axis]) -> Confirmation
         parent=parent.run_id,
         run=run.run_id,
         points=pd.DataFrame(rows),
-        shrinkage=tuple(_shrinkage(fresh, claimed, pairs, axis.metric) for axis in axes),
+        shrinkage=tuple(_shrinkage(fresh, claimed, pairs, axis) for axis in axes),
     )
 
 
@@ -133,7 +136,7 @@ def _row(
     cells: dict[str, object] = {
         "point": point_words(settings),
         "trial": str(before["trial_id"]),
-        "on_front": bool(front.on_front[pair[0]]),
+        "on_front": bool(front.on_front[pair[0]]) if _has_rival(front, pair[0]) else None,
     }
     for axis in axes:
         name = axis.metric
@@ -143,27 +146,62 @@ def _row(
     return cells
 
 
-def _shrinkage(
-    fresh: Arm, claimed: Arm, pairs: Sequence[tuple[int, int]], metric: str
-) -> Shrinkage:
+def _has_rival(front: Front, place: int) -> bool:
+    """Whether another point competes for the same front."""
+    group = front.group_of[place]
+    return sum(
+        other == group and reason is None
+        for other, reason in zip(front.group_of, front.excluded, strict=True)
+    ) > 1  # fmt: skip
+
+
+def _shrinkage(fresh: Arm, claimed: Arm, pairs: Sequence[tuple[int, int]], axis: Axis) -> Shrinkage:
     """The geometric mean over the points, repeat by repeat of the fresh run."""
-    label = METRICS[metric].label
+    metric, label = axis.metric, METRICS[axis.metric].label
     ratios = [found for pair in pairs if (found := _ratios(fresh, claimed, pair, metric))]
     common = sorted(set.intersection(*map(set, ratios))) if ratios else []
     if not common:
-        sentence = f"{label}: no repeat has it at every point."
-        return Shrinkage(metric=metric, ratio=None, low=None, high=None, sentence=sentence)
+        return _without_repeats(fresh, claimed, pairs, metric)
     by_repeat = np.exp([np.mean([np.log(each[k]) for each in ratios]) for k in common])
     ratio = float(np.exp(np.log(by_repeat).mean()))
     low, high = (float(edge[0]) for edge in over_repeats(by_repeat[:, None], np.array([ratio])))
     known = bool(np.isfinite([low, high]).all())
+    shifted = known and not low <= 1 <= high
+    why = f"; {_cause((ratio > 1) == (axis.direction == 'max'))}" if shifted else ""
     return Shrinkage(
         metric=metric,
         ratio=ratio,
         low=low if known else None,
         high=high if known else None,
-        sentence=f"{label}: {_words(ratio, (low, high) if known else None, len(common))}.",
+        shifted=shifted,
+        sentence=f"{label}: {_words(ratio, (low, high) if known else None, len(common))}{why}.",
     )
+
+
+def _without_repeats(
+    fresh: Arm, claimed: Arm, pairs: Sequence[tuple[int, int]], metric: str
+) -> Shrinkage:
+    """The ratio of the points' own values, where single repeats do not tell it."""
+    ratios = np.array(
+        [fresh.points[metric].iat[now] / claimed.points[metric].iat[was] for now, was in pairs],
+        dtype=float,
+    )
+    known = len(ratios) > 0 and bool((np.isfinite(ratios) & (ratios > 0)).all())
+    ratio = float(np.exp(np.log(ratios).mean())) if known else None
+    told = "no repeat has it at every point" if ratio is None else _words(ratio, None, 0)
+    return Shrinkage(
+        metric=metric, ratio=ratio, low=None, high=None, shifted=False,
+        sentence=f"{METRICS[metric].label}: {told}.",
+    )  # fmt: skip
+
+
+def _cause(better: bool) -> str:
+    if better:
+        return (
+            "more than its interval better than claimed, which no choice explains: "
+            "has the machine changed?"
+        )
+    return "more than its interval worse than claimed: a lucky choice, or has the machine changed?"
 
 
 def _ratios(fresh: Arm, claimed: Arm, pair: tuple[int, int], metric: str) -> dict[int, float]:
@@ -180,7 +218,9 @@ def _ratios(fresh: Arm, claimed: Arm, pair: tuple[int, int], metric: str) -> dic
 def _words(ratio: float, interval: tuple[float, float] | None, repeats: int) -> str:
     told = f"measured again it is {number(ratio * 100)} % of what the front claims"
     if interval is None:
-        return f"{told} (one repeat, no interval)"
+        return f"{told} (no interval)"
+    if too_wide(*interval):
+        return f"{told} ({TOO_FEW})"
     low, high = (number(edge * 100) for edge in interval)
     return f"{told} ({low} to {high} % over {repeats} repeats)"
 

@@ -17,13 +17,15 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, cast
 
+import numpy as np
+
 from experiments.plan import load_plan
 from experiments.records import Point
 from workbench.catalogue import METRICS
 from workbench.compare import Comparison, compare
 from workbench.compare_words import Delta, change_words, range_words
 from workbench.effects import Basis
-from workbench.figures_text import value_text
+from workbench.figures_text import number, value_text
 from workbench.provenance import manifest
 from workbench.report_facts import flat
 from workbench.runs import Outlook, outlook
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
 
 TOLERANCE = 0.1
 HELD = (
-    "output_tok_s_device", "tok_s_user", "ttft_s_p50", "tpot_s_p50", "e2e_s_p50",
+    "prefill_tok_s", "output_tok_s_device", "tok_s_user", "ttft_s_p50", "tpot_s_p50", "e2e_s_p50",
     "acceptance_length",
 )  # fmt: skip
 """Metrics that a reproduction is judged by."""
@@ -82,14 +84,19 @@ class ReproducedState(StrEnum):
     REPRODUCED = "reproduced"  # within the tolerance, interval and all
     DIFFERS = "differs"  # the whole interval over repeats is beyond it
     UNDECIDED = "undecided"
-    NOT_JUDGED = "not judged"  # missing on a side
+    NOT_JUDGED = "not judged"  # missing on a side, or one repeat, which says nothing of others
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reproduced:
-    """One metric over all points that were measured twice; `ratio` is new over bundled."""
+    """One metric over all points that were measured twice; `ratio` is new over bundled.
+
+    Of several points `bundled` and `here` are geometric means; None where a point has no value.
+    """
 
     metric: str
+    bundled: float | None
+    here: float | None
     ratio: float | None
     low: float | None
     high: float | None
@@ -204,28 +211,43 @@ def reproduction(run: Run, again: Run, *, tolerance: float = TOLERANCE) -> Repro
     equal, asked = _outputs(run, again)
     return Reproduction(
         comparison=found,
-        rows=tuple(_reproduced(found.verdict(name), tolerance) for name in names),
+        rows=tuple(_reproduced(found, name, tolerance) for name in names),
         equal_outputs=equal,
         asked_outputs=asked,
     )
 
 
-def _reproduced(found: Delta, tolerance: float) -> Reproduced:
+def _reproduced(comparison: Comparison, metric: str, tolerance: float) -> Reproduced:
+    found = comparison.verdict(metric)
     state = _state(found, tolerance)
-    told = METRICS[found.metric].label
+    told = METRICS[metric].label
+    bundled, here = (_mean_over_points(comparison, metric, side) for side in (0, 1))
     if found.ratio is None:
         sentence = f"{told}: {found.reason}"
     else:
-        sentence = f"{told} {change_words(found.ratio)}{_spread(found)}: {state}"
+        pair = f"{number(bundled)} in the bundle, {number(here)} here"
+        sentence = f"{told}: {pair}, {change_words(found.ratio)}{_spread(found)}: {state}"
     return Reproduced(
-        metric=found.metric, ratio=found.ratio, low=found.low, high=found.high, state=state,
-        sentence=f"{sentence} (tolerance {tolerance * 100:g} %)",
+        metric=metric, bundled=bundled, here=here, ratio=found.ratio, low=found.low,
+        high=found.high, state=state, sentence=f"{sentence} (tolerance {tolerance * 100:g} %)",
     )  # fmt: skip
 
 
+def _mean_over_points(comparison: Comparison, metric: str, side: int) -> float | None:
+    """What the matched points of a side have, as one: their geometric mean."""
+    arm = (comparison.a, comparison.b)[side]
+    if metric not in arm.points:
+        return None
+    rows = [pair[side] for pair in comparison.matches.rows]
+    values = arm.points[metric].to_numpy(dtype=float)[rows]
+    if not (np.isfinite(values) & (values > 0)).all():
+        return None
+    return float(np.exp(np.log(values).mean()))
+
+
 def _state(found: Delta, tolerance: float) -> ReproducedState:
-    """A change within one run cannot show that another run differs."""
-    if found.ratio is None:
+    """A change within one run shows neither that another differs nor that it is the same."""
+    if found.ratio is None or found.basis in (Basis.WITHIN_RUN, Basis.NOTHING):
         return ReproducedState.NOT_JUDGED
     least, most = 1 / (1 + tolerance), 1 + tolerance
     low, high = found.low, found.high
@@ -233,14 +255,14 @@ def _state(found: Delta, tolerance: float) -> ReproducedState:
         return ReproducedState.UNDECIDED
     if least <= low and high <= most:
         return ReproducedState.REPRODUCED
-    if (high < least or low > most) and found.basis != Basis.WITHIN_RUN:
+    if high < least or low > most:
         return ReproducedState.DIFFERS
     return ReproducedState.UNDECIDED
 
 
 def _spread(found: Delta) -> str:
     if found.low is None or found.high is None:
-        return " (no interval)"
+        return f" ({found.reason or 'no interval'})"
     return f" ({range_words(found.low, found.high)}, {found.basis})"
 
 

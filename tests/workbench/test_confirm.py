@@ -9,6 +9,7 @@ import workbench as wb
 from experiments.plan import load_plan
 from tests.fakes import measured, records
 from workbench.cli import app
+from workbench.compare_tables import show_confirmation
 from workbench.confirm import chosen_points, confirmation, confirming_plan, fresh_seed
 from workbench.errors import ComparisonError, UsageError
 
@@ -115,11 +116,39 @@ def test_a_lucky_point_shrinks_and_an_honest_one_does_not(tmp_path):
         assert one.high < 1
         assert one.ratio == pytest.approx(1 / 1.1, rel=0.04)
         assert "over 4 repeats" in one.sentence
-    assert lucky.points["on_front"].all()
+        assert one.shifted
+        assert "a lucky choice, or has the machine changed?" in one.sentence
     rate = AXES[1].metric
     assert lucky.points[f"{rate}.low"][0] < lucky.points[f"{rate}.confirmed"][0]
     honest = confirmation(*fakes(tmp_path, 1.0, 1.0), AXES)
     assert honest.shrinkage[1].ratio == pytest.approx(1.0, abs=0.04)
+
+
+def test_a_machine_that_became_faster_is_suspected(tmp_path):
+    found = confirmation(*fakes(tmp_path, 1.0, 2.25), AXES)
+    for one in found.shrinkage:
+        assert one.shifted
+        assert "no choice explains: has the machine changed?" in one.sentence
+
+
+def test_one_point_measured_again_cannot_say_that_it_is_on_the_front(tmp_path, capsys):
+    found = confirmation(*fakes(tmp_path, 1.0, 1.0), AXES)
+    assert found.points["on_front"].tolist() == [None]
+    show_confirmation(found)
+    said = " ".join(capsys.readouterr().out.split())
+    assert "not judged: a point that alone was measured again" in said
+    assert "still" not in said
+
+
+def test_points_measured_again_compete_with_each_other(tmp_path):
+    both = [measured.trial(speed=s, batch_size=c) for c, s in ((1, 1.0), (2, 0.5))]
+    parent = records.fill_store(tmp_path, both)
+    child = records.fill_store(tmp_path, both, parent=parent.run_id)
+    found = confirmation(child, parent, AXES).points
+    assert dict(zip(found["point"], found["on_front"], strict=True)) == {
+        "1 in flight": True,
+        "2 in flight": False,
+    }
 
 
 def test_one_fresh_repeat_tells_its_value_and_no_interval(tmp_path):

@@ -1,15 +1,18 @@
 """A bundle planned and measured again: the same trials, or what differs and why."""
 
+import dataclasses
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from experiments.plan import load_plan
+from experiments.records import MetricValue
 from tests.fakes import measured, records
 from tests.fakes.sweeps import SYNTHETIC
 from workbench.bundle import opened
 from workbench.cli import app
+from workbench.figures_text import number
 from workbench.report import write_bundle
 from workbench.reproduce import ReproducedState, replan, reproduction
 from workbench.runs import begin, outlook
@@ -132,8 +135,31 @@ def test_one_repeat_never_shows_that_another_run_differs(tmp_path):
     ]
     found = reproduction(*runs, tolerance=0.1)
     assert found.rows
-    assert {row.state for row in found.rows} == {ReproducedState.UNDECIDED}
+    assert {row.state for row in found.rows} == {ReproducedState.NOT_JUDGED}
     assert not found.failed
+    first = found.rows[0]
+    assert first.here / first.bundled == pytest.approx(first.ratio)
+    assert f"{number(first.bundled)} in the bundle, {number(first.here)} here" in first.sentence
+
+
+def test_a_run_of_prefill_alone_is_led_by_the_rate_of_prefill(tmp_path):
+    runs = [
+        records.fill_store(
+            tmp_path,
+            [
+                dataclasses.replace(
+                    item, metrics={**item.metrics, "prefill_tok_s": MetricValue(value=rate, n=9)}
+                )
+                for item in measured.repeats(1)
+            ],
+        )
+        for rate in (1000.0, 1100.0)
+    ]
+    found = reproduction(*runs)
+    assert found.rows[0].metric == "prefill_tok_s"
+    assert (found.rows[0].bundled, found.rows[0].here) == pytest.approx((1000.0, 1100.0))
+    assert found.rows[0].ratio == pytest.approx(1.1)
+    assert found.comparison.metrics[0] == "prefill_tok_s"
 
 
 def test_another_machine_does_not_stand_in_the_way_of_the_comparison(tmp_path):
