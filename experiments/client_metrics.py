@@ -69,7 +69,8 @@ def _server_tpot(m: Measurement) -> MetricValue:
         if seconds is not None and count:
             ours = seen(m.succeeded)
             return ratio(seconds / count, ours or 0.0, round(count), "no client saw two tokens")
-    return missing("the server keeps no histogram of its token times, or none was asked for")
+    untold = "the server keeps no histogram of its token times, or none was asked for"
+    return missing(m.counters_reason or untold)
 
 
 def _grown(m: Measurement, name: str) -> float | None:

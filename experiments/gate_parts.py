@@ -19,6 +19,7 @@ class Evidence:
     metrics: Mapping[str, MetricValue]
     limits: GateLimits
     protocol: Protocol
+    renders_chat: bool = False  # a server lays prompts into its own chat form, and counts that too
     batch_size: int | None = None  # requests in flight at most; None: open loop
     workload: Mapping[str, AxisValue] = field(default_factory=dict[str, AxisValue])
     """As in Point.workload: the workload's fields and facts, and those of the load."""

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from experiments.gate_parts import Evidence, at_most, not_judged, verdict
 from experiments.measurement import lost
 from experiments.records import Gate, RequestRecord
+
+MOST_OF_A_FORM = 128
+"""Tokens that a chat form may add to a prompt, for each turn of it."""
 
 
 def accounting(evidence: Evidence) -> Gate:
@@ -77,16 +82,37 @@ def prompt_length(evidence: Evidence) -> Gate | None:
     if evidence.workload.get("renders_chat"):
         laid = "the server lays what it is sent into its own chat form, and counts that too"
         return not_judged("prompt_length", None, limit, laid)
-    unlike = [r for r in told if r.server_prompt_tokens != r.prompt_tokens]
-    sums = sum((r.server_prompt_tokens or 0) - r.prompt_tokens for r in unlike)
+    offsets = _chat_form(told) if evidence.renders_chat else {}
+    unlike = [r for r in told if _longer(r) != offsets.get(r.turn, 0)]
+    sums = sum(map(_longer, unlike))
     return verdict(
         "prompt_length",
         passed=len(unlike) / len(told) <= limit,
         value=len(unlike) / len(told),
         limit=limit,
         message=f"the server counted another length for {len(unlike)} of {len(told)} prompts"
-        + (f", by {sums / len(unlike):+.1f} tokens on average" if unlike else ""),
+        + (f", by {sums / len(unlike):+.1f} tokens on average" if unlike else "")
+        + _offset_words(offsets),
     )
+
+
+def _longer(request: RequestRecord) -> int:
+    return (request.server_prompt_tokens or 0) - request.prompt_tokens
+
+
+def _chat_form(told: list[RequestRecord]) -> dict[int | None, int]:
+    """What a chat form adds to each prompt, by the turn; {} where it is no small constant."""
+    turns = {r.turn for r in told}
+    usual = {t: Counter(_longer(r) for r in told if r.turn == t).most_common(1) for t in turns}
+    found = {turn: counts[0][0] for turn, counts in usual.items()}
+    small = all(0 <= more <= MOST_OF_A_FORM * ((turn or 0) + 1) for turn, more in found.items())
+    return found if small else {}
+
+
+def _offset_words(offsets: dict[int | None, int]) -> str:
+    low, high = min(offsets.values(), default=0), max(offsets.values(), default=0)
+    span = f"{low}" if low == high else f"{low} to {high}, by the turn,"
+    return f"; its chat form adds {span} tokens to each, which is allowed for" if high else ""
 
 
 def unique_prompts(evidence: Evidence) -> Gate | None:

@@ -38,6 +38,7 @@ class Measurement:
     due_requests: int | None = None  # that the schedule wanted sent in the window; None: none
     server_beside: bool = False  # a server that others started may run on this host
     counters: dict[str, float] = field(default_factory=dict)  # engine counters, growth in the phase
+    counters_reason: str | None = None  # why there is none of them
 
     @cached_property
     def issued(self) -> tuple[RequestRecord, ...]:

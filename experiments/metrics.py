@@ -177,7 +177,7 @@ def _engine(m: Measurement) -> dict[str, MetricValue]:
     ok = m.succeeded
     prompt = sum(r.prompt_tokens for r in ok)
     run, skipped = (m.counters.get(f"decoder_rows_{name}") for name in ("run", "skipped"))
-    untold = "this engine does not count decoder rows"
+    untold = m.counters_reason or "this engine does not count decoder rows"
     return {
         "cache_hit_rate": ratio(sum(r.cached_tokens for r in ok), prompt, len(ok), NO_SUCCESS),
         "preemptions": MetricValue(

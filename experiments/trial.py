@@ -8,6 +8,7 @@ from functools import partial
 
 from experiments.arrival import WHOLE, ClosedArrival, Horizon, Share
 from experiments.clock import Clock
+from experiments.counters import Counters
 from experiments.evals.grading import graded
 from experiments.evals.llm_judge import LlmJudge
 from experiments.evals.workload import EvalWorkload
@@ -64,12 +65,13 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
     idle_power_w = bench.observer.idle_power_w(clock, planned.facts, plan.protocol.idle_s)
     warmed = warm_up(runner, partial(_warm_up, planned, plan), plan.protocol)
     warmed = replace(warmed, calibration=calibration)
-    before = target.stats()
+    before = Counters.of(target, remote=planned.facts.remote)
     bench.observer.start(clock, origin_ns, planned.facts)
     try:
         measured = runner.run(phase_of)
     finally:
         telemetry = bench.observer.stop()
+    grown = before.until(Counters.of(target, remote=planned.facts.remote))
     whole = Measurement(
         requests=measured.requests,
         window_s=measured.window_s,
@@ -78,7 +80,8 @@ def run_trial(planned: PlannedTrial, target: Target, bench: Bench) -> TrialRecor
         idle_power_w=idle_power_w,
         tally=measured.tally,
         server_beside=_server_beside(planned),
-        counters={k: v - before.get(k, 0.0) for k, v in target.stats().items()},
+        counters=grown.values,
+        counters_reason=grown.reason,
     )
     sent_s = whole.window_length_s
     whole = in_rounds(whole, planned.load)
@@ -250,6 +253,7 @@ def _evidence(
         metrics=metrics,
         limits=bench.plan.gates,
         protocol=bench.plan.protocol,
+        renders_chat=planned.facts.renders_chat,
         batch_size=planned.batch_size,
         workload=planned.point.workload,
         warm_up=warmed.requests,

@@ -22,8 +22,15 @@ BUSY_SHARE = 0.5
 
 
 def check_room(found: Outlook, store: Store) -> None:
-    """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights."""
+    """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights.
+
+    TargetError for a server that is not there, or does not serve the plan's model.
+    """
     _check_disk(found, store.path)
+    if found.plan.http is not None:
+        from experiments.targets.openai_http import HttpTarget
+
+        HttpTarget(found.plan.http).greet()
     weights = weight_bytes(found.trials)
     total = psutil.virtual_memory().total
     if weights > total:

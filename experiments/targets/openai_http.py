@@ -112,10 +112,28 @@ class HttpTarget:
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """Ask the server whether it is there and serves the model; start the clients."""
         facts = self.describe(engine)
-        self._greet()
+        self.greet()
         if self._processes and self.clients is None:
             self.clients = ClientPool(client_factory(self._spec), self._processes)
         return facts
+
+    def greet(self) -> None:
+        """Ask the server whether it is there and serves the model; TargetError where it does not.
+
+        Any answer short of a server error is one; a list of models must hold ours.
+        """
+        answer = self._call("GET", self._spec.ready_path, fails_from=500)
+        try:
+            listed: object = answer.json() if answer.is_success else None
+        except ValueError:
+            return
+        served = [text(dig(model, "id")) for model in items(dig(listed, "data"))]
+        if any(served) and self._spec.model not in served:
+            raise TargetError(
+                f"the server serves {', '.join(served)}",
+                where=f"http.model: {self._spec.model}",
+                remedy="Name one of these.",
+            )
 
     def connect(self) -> None:
         """Open a first connection, so that no request waits for what is loaded with it."""
@@ -192,21 +210,6 @@ class HttpTarget:
     def _headers(self) -> dict[str, str]:
         name = self._spec.key_env
         return request_headers(self._spec, read_secret(name) if name is not None else None)
-
-    def _greet(self) -> None:
-        """Any answer short of a server error is one; a list of models must hold ours."""
-        answer = self._call("GET", self._spec.ready_path, fails_from=500)
-        try:
-            listed: object = answer.json() if answer.is_success else None
-        except ValueError:
-            return
-        served = [text(dig(model, "id")) for model in items(dig(listed, "data"))]
-        if any(served) and self._spec.model not in served:
-            raise TargetError(
-                f"the server serves {', '.join(served)}",
-                where=f"http.model: {self._spec.model}",
-                remedy="Name one of these.",
-            )
 
     def _call(self, method: str, path: str, *, fails_from: int = 400) -> httpx.Response:
         where = self._spec.url + path

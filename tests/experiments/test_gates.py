@@ -112,6 +112,23 @@ def test_a_server_that_counts_other_prompt_lengths_is_flagged():
     assert "prompt_length" not in gates([good(i) for i in range(10)])
 
 
+def test_what_a_chat_form_adds_to_every_prompt_is_allowed_for_and_named():
+    chat = {"renders_chat": True}
+    alike = [good(i, server_prompt_tokens=22) for i in range(10)]
+    found = gates(alike, evidence=chat)["prompt_length"]
+    assert found.passed
+    assert "adds 12 tokens to each" in found.message
+    spread = [good(i, server_prompt_tokens=22 + i % 2) for i in range(10)]
+    assert not gates(spread, evidence=chat)["prompt_length"].passed
+    for far in (5, 1000):  # shorter than what was sent, or no chat form at all
+        odd = [good(i, server_prompt_tokens=far) for i in range(10)]
+        assert not gates(odd, evidence=chat)["prompt_length"].passed
+    turns = [good(i, turn=i % 2, server_prompt_tokens=(14, 18)[i % 2]) for i in range(10)]
+    told = gates(turns, evidence=chat)["prompt_length"]
+    assert told.passed
+    assert "adds 4 to 8, by the turn," in told.message
+
+
 def test_a_warm_cache_is_flagged_unless_prefixes_are_shared_on_purpose():
     # vllm-project/vllm 54227, 52884
     warm = [good(i, cached_tokens=5) for i in range(10)]

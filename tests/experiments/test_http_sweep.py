@@ -125,6 +125,16 @@ def test_a_server_that_is_not_there_fails_the_trial_and_says_what_to_do():
     assert "does not answer" in (record.reason or "")
 
 
+def test_counters_that_cannot_be_read_are_missing_and_lose_no_trial():
+    with serving(at_once) as server:  # it has no such page
+        [record] = records_of(http_plan(server.url, http={"metrics_path": "/metrics"}))
+    assert record.state is TrialState.OK, record.reason
+    ratio = record.metrics["server_tpot_ratio"]
+    assert ratio.value is None
+    assert "could not be read" in (ratio.reason or "")
+    assert "404" in (ratio.reason or "")
+
+
 @pytest.mark.parametrize(
     ("fields", "said"),
     [

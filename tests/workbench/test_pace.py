@@ -5,7 +5,10 @@ from types import SimpleNamespace
 
 import pytest
 
+from experiments.errors import TargetError
+from experiments.targets.null_server import at_once
 from tests.fakes import records
+from tests.fakes.openai_server import serving
 from tests.fakes.sweeps import plan_of
 from workbench import preflight, runs
 from workbench.errors import DiskFullError, MemoryTooSmallError
@@ -113,3 +116,19 @@ def test_a_host_with_other_work_is_named_before_the_first_trial(monkeypatch, loa
     note = preflight.busy_note()
     assert (note is not None) is said
     assert note is None or "is 1.1 on 2 processors" in note
+
+
+def test_a_server_that_is_not_there_or_serves_another_model_is_told_before_anything_is_written(
+    tmp_path,
+):
+    store = Store(tmp_path / "store")
+    http = {"model": "other", "api": "completions", "vocab_size": 512}
+    with serving(at_once) as server:
+        url = server.url
+        found = runs.outlook(plan_of(target="http", http={**http, "url": url}), store)
+        with pytest.raises(TargetError, match=r"http\.model: other.*serves null"):
+            runs.begin(found, store)
+    found = runs.outlook(plan_of(target="http", http={**http, "url": url}), store)
+    with pytest.raises(TargetError, match="does not answer"):
+        runs.begin(found, store)
+    assert not store.run_ids()
