@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.axes import ALSO_CALLED
+from workbench.columns import by_axes
 from workbench.errors import ComparisonError, UsageError
 from workbench.figures_text import value_text
 from workbench.grouping import LOAD_FIELDS
@@ -45,7 +46,7 @@ class Arm:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One row a valid point. UsageError for a setting that the points do not have."""
+        """One row a valid point, ordered by axes. UsageError for a setting that the points do not have."""
         points = self.run.points()
         keep = points["valid"].to_numpy(dtype=bool, copy=True)
         for name, wanted in self.where.items():
@@ -57,7 +58,7 @@ class Arm:
                     remedy=_nearest(name, points),
                 )
             keep &= np.array([text == wanted for text in texts])
-        return points[keep].reset_index(drop=True)
+        return by_axes(points[keep]).reset_index(drop=True)
 
 
 def select(run: Run, **where: object) -> Arm:

@@ -9,6 +9,7 @@ import numpy as np
 
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, say_labels, show_table
+from workbench.columns import by_axes
 from workbench.figures_headline import headline
 from workbench.figures_text import MISSING, interval, number, plural
 from workbench.report_tables import measured, point_table
@@ -34,8 +35,9 @@ PREFIX = 8  # characters of an id that tell trials apart in all but the rarest s
 
 
 def show_points(points: pd.DataFrame, *, wide: bool) -> None:
-    """One row a point; intervals and whole ids where there is room for them."""
+    """One row a point, ordered by axes; intervals and whole ids where there is room for them."""
     say_labels(points)
+    points = by_axes(points)
     if has_room(wide):
         table = point_table(points)
         show_table("trials", table.headers, table.rows, whole=("trial",), wide=wide)

@@ -1,4 +1,7 @@
-"""A column of a table in words, each value asked once: tables have few values and many rows."""
+"""Columns of a table of points: their order, and their cells in words.
+
+Each value is asked once: tables have few values and many rows.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,23 @@ from workbench.figures_text import value_text
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+def by_axes(points: pd.DataFrame) -> pd.DataFrame:
+    """The rows in the order of their axis values: numbers by size, then words, then none.
+
+    Rows that are alike in all axes stay in their order; the index goes with its row.
+    """
+    names = [str(name) for name in points.columns if str(name).startswith("axis.")]
+    keys = [[_order(cell) for cell in points[name].tolist()] for name in names]
+    places = sorted(range(len(points)), key=lambda row: [column[row] for column in keys])
+    return points.iloc[places]
+
+
+def _order(cell: object) -> tuple[int, float, str]:
+    if cell is None or cell != cell:
+        return 2, 0.0, ""
+    return (0, float(cell), "") if isinstance(cell, int | float) else (1, 0.0, str(cell))
 
 
 def words_of(column: pd.Series) -> pd.Series:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
+from workbench.columns import by_axes
 from workbench.figures_headline import headline
 from workbench.figures_text import MISSING, axis_words, number, value_text
 from workbench.words import WITHIN_RUN, interval_words, point_words
@@ -53,7 +54,7 @@ class Table:
 
 
 def point_table(points: pd.DataFrame, *, most: int | None = None) -> Table:
-    """One row a point: axes, workload, state, repeats and the metrics shown, with intervals.
+    """One row a point, ordered by axes: axes, workload, state, repeats and the metrics shown, with intervals.
 
     What is the same for every point (one workload, one group, a metric that no point has) goes
     into the note instead of a column. Of more than `most` points the first are shown.
@@ -74,7 +75,7 @@ def point_table(points: pd.DataFrame, *, most: int | None = None) -> Table:
             str(point["state"]),
             *(measured(point, name) for name in metrics),
         )
-        for _, point in points.head(len(points) if most is None else most).iterrows()
+        for _, point in by_axes(points).head(len(points) if most is None else most).iterrows()
     ]
     notes = [f"{len(points) - len(rows):,} more points are in points.csv."]
     notes = notes if len(rows) < len(points) else []
