@@ -17,9 +17,11 @@ MOST_DEATHS = 3
 
 ENGINE_ROOM = frozenset({
     "max_num_seqs", "max_num_batched_tokens", "max_model_len", "draft_length",
-    "replay_keep_tokens", "max_backtrack_tokens",
+    "replay_keep_tokens", "max_backtrack_tokens", "swap_tokens",
 })  # fmt: skip
 """Engine fields of which a larger value never needs less room."""
+NO_ROOM = frozenset({"prefill_chunk_tokens"})
+"""Engine fields that follow from others by default and take no room beyond theirs."""
 LOAD_ROOM = frozenset({
     "batch_size", "concurrency", "max_concurrency", "token_budget", "prompt_tokens",
     "output_tokens", "turns",
@@ -102,7 +104,8 @@ def _needs_as_much(
     """True where `new` is `known` but for fields of `room`, none of which is smaller."""
     if new.keys() != known.keys():
         return False
-    return all(_at_least(new[k], known[k]) if k in room else new[k] == known[k] for k in known)
+    compared = known.keys() - NO_ROOM
+    return all(_at_least(new[k], known[k]) if k in room else new[k] == known[k] for k in compared)
 
 
 def _at_least(new: AxisValue, known: AxisValue) -> bool:

@@ -162,7 +162,7 @@ def test_any_beginning_of_a_search_and_what_a_resume_measures_are_the_whole(name
 
 def test_a_missing_package_is_told_before_anything_runs(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'inference-workbench\[search\]'"):
+    with pytest.raises(MissingPackageError, match=r"pip install -e '.\[search\]'"):
         run(search_plan("optuna"))
 
 
