@@ -22,27 +22,45 @@ if TYPE_CHECKING:
 MOST_S = 10.0
 """A calibration takes as long as the measurement, but no longer than this."""
 READY_S = 30.0
+GUARD = (
+    "In a script, put what it does under `if __name__ == '__main__':`, because each process that "
+    "it starts reads it again."
+)
 
 
 class NullServer:
     """A process that answers everything at once, until `close`."""
 
     def __init__(self) -> None:
+        if _is_being_read_again():
+            raise SystemExit(1)  # quietly: the process that started this one says why
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         self._process = context.Process(target=_serve_null, args=(theirs,), daemon=True)
         self._process.start()
         theirs.close()
+        self.url = f"http://127.0.0.1:{self._port()}"
+
+    def _port(self) -> int:
         if not self._pipe.poll(READY_S):
             self.close()
             raise TargetError(f"the null server did not start within {READY_S:g} s")
-        self.url = f"http://127.0.0.1:{self._pipe.recv()}"
+        try:
+            return int(self._pipe.recv())
+        except EOFError as error:
+            self.close()
+            raise TargetError("the null server ended before it served", remedy=GUARD) from error
 
     def close(self) -> None:
         """End it."""
         self._pipe.close()
         self._process.kill()
         self._process.join()
+
+
+def _is_being_read_again() -> bool:
+    """True in a process that is only reading the script which started it."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 def _serve_null(pipe: Connection) -> None:

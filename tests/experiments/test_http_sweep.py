@@ -1,6 +1,8 @@
 """Plans with target: http, from the YAML to the record."""
 
 import socket
+import subprocess
+import sys
 
 import pytest
 
@@ -202,6 +204,15 @@ def test_the_tokenizer_is_looked_up_beside_the_plan(tmp_path):
         base_dir=tmp_path,
     )
     assert beside.http.tokenizer == str(tmp_path / "t.json")
+
+
+def test_a_script_without_a_main_guard_is_told_to_have_one(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("import workbench as wb\nwith wb.null_server() as url:\n    print(url)\n")
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "if __name__ == '__main__':" in done.stderr.splitlines()[-1]
+    assert "freeze_support" not in done.stderr
 
 
 def test_each_load_of_a_plan_is_calibrated_once_and_without_its_server():
