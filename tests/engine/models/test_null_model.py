@@ -31,7 +31,9 @@ def source(**values):
 
 
 def config(**values):
-    return EngineConfig(**{"model": "null", "max_num_seqs": 8, "draft_length": 0, "overlap": True, **values})
+    return EngineConfig(
+        **{"model": "null", "max_num_seqs": 8, "draft_length": 0, "overlap": True, **values}
+    )
 
 
 def ask(name, prompt, **params):
