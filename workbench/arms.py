@@ -46,7 +46,7 @@ class Arm:
 
     @cached_property
     def points(self) -> pd.DataFrame:
-        """One row a valid point, ordered by axes. UsageError for a setting that the points do not have."""
+        """One row a valid point, ordered by axes. UsageError for a setting that no point has."""
         points = self.run.points()
         keep = points["valid"].to_numpy(dtype=bool, copy=True)
         for name, wanted in self.where.items():

@@ -134,7 +134,8 @@ def _sentence(
         return f"{seen}{measured.reason or 'there is no interval'}"
     spread = range_words(found.low, found.high)
     if state is GateState.NOT_JUDGED:
-        within = f"{change_words(found.ratio)} ({spread} within one run)"
+        basis = "" if too_wide(found.low, found.high) else " within one run"
+        within = f"{change_words(found.ratio)} ({spread}{basis})"
         return f"{within}; measure at least {LEAST_REPEATS} repeats"
     limit_words = change_words(limit)
     if state is GateState.UNDECIDED:

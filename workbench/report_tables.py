@@ -54,7 +54,7 @@ class Table:
 
 
 def point_table(points: pd.DataFrame, *, most: int | None = None) -> Table:
-    """One row a point, ordered by axes: axes, workload, state, repeats and the metrics shown, with intervals.
+    """One row a point, ordered by its axes: these, workload, state, repeats, metrics, intervals.
 
     What is the same for every point (one workload, one group, a metric that no point has) goes
     into the note instead of a column. Of more than `most` points the first are shown.

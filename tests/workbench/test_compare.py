@@ -65,7 +65,7 @@ def test_no_difference_is_claimed_where_the_interval_holds_none_and_needed_repea
     assert found["verdict"] == "none shown"
     assert "no difference shown" in found["sentence"]
     assert found["needed_repeats"] > 3
-    assert f"{found['needed_repeats']} repeats would be needed to see 3 %" in found["sentence"]
+    assert f"{found['needed_repeats']:.0f} repeats would be needed to see 3 %" in found["sentence"]
 
 
 def test_one_repeat_is_not_judged_however_far_apart_the_arms_are(store):
