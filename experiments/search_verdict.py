@@ -30,6 +30,7 @@ class SearchVerdict:
     sound: int  # of them, those whose numbers may be used
     best: Tried | None
     nearest: Tried | None  # without an answer, the point that exceeds its worst limit least
+    tried_trials: tuple[Tried, ...]
     met: Mapping[str, int]  # limit -> sound trials that meet it
 
     @property
@@ -46,11 +47,19 @@ def verdict(spec: SearchSpec, tried: Sequence[Tried]) -> SearchVerdict:
     return SearchVerdict(
         spec=spec,
         tried=len(tried),
+        tried_trials=tuple(tried),
         sound=len(sound),
         best=max(candidates, key=lambda one: sign * _goal(spec, one), default=None),
         nearest=None if candidates else min(sound, key=lambda t: excess(spec, t), default=None),
         met={str(limit): sum(_holds(limit, one) for one in sound) for limit in spec.limits},
     )
+
+
+def broken(spec: SearchSpec, tried: Tried) -> list[str]:
+    """The limits that a trial with sound numbers does not meet; none of another trial."""
+    if not tried.outcome.sound:
+        return []
+    return [str(limit) for limit in spec.limits if not _holds(limit, tried)]
 
 
 def excess(spec: SearchSpec, tried: Tried) -> float:

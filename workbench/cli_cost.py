@@ -25,6 +25,10 @@ SHOWN = {
     "cost_usd_mtok_total": "all",
     "energy_j_token": "J/tok",
 }
+MEANING = (
+    "output, input, all: the whole cost of the devices over those tokens alone, so that they do "
+    "not add up."
+)
 WITH_INTERVAL = ("cost_usd_mtok_output", "energy_j_token")
 """Where 80 columns have room for it; --json has all of them."""
 
@@ -39,6 +43,7 @@ def cost(
     json: JsonOption = False,
 ) -> None:
     """Say what a million tokens cost at each point, by a price table that is named."""
+    from workbench.cli_tables import points_legend
     from workbench.prices import load_prices, prices_of_store
 
     run = chosen(Store(store), run_id)
@@ -47,11 +52,11 @@ def cost(
     rows, why = _rows(points)
     show_table(
         f"{run.run_id}: USD for a million tokens",
-        ("trial", "state", *SHOWN.values()),
+        ("trial", "point", "state", *SHOWN.values()),
         rows,
-        whole=("trial",),
+        whole=("trial", "state"),
     )
-    for line in (*why, _of_table(table, points)):
+    for line in (f"{points_legend(points)}. {MEANING}", *why, _of_table(table, points)):
         say(line)
     if json:
         say_json({"prices": table.name, "tier": table.tier, "points": _document(points)})
@@ -59,13 +64,14 @@ def cost(
 
 def _rows(points: pd.DataFrame) -> tuple[list[tuple[str, ...]], list[str]]:
     """Cells of each point, and each reason for missing numbers once."""
-    from workbench.cli_tables import short_ids
+    from workbench.cli_tables import point_cell, short_ids
+    from workbench.columns import by_axes
     from workbench.figures_text import interval, number
 
     ids = short_ids([str(name) for name in points["trial_id"]])
     rows: list[tuple[str, ...]] = []
     lacking: dict[str, dict[str, None]] = {}  # reason -> the numbers that it took
-    for _, point in points.iterrows():
+    for _, point in by_axes(points).iterrows():
         cells = []
         for name, head in SHOWN.items():
             spread = interval(point.get(f"{name}.low"), point.get(f"{name}.high"))
@@ -73,7 +79,7 @@ def _rows(points: pd.DataFrame) -> tuple[list[tuple[str, ...]], list[str]]:
             cells.append(number(point.get(name)) + (f" ({shown})" if shown else ""))
             if isinstance(reason := point.get(f"{name}.reason"), str):
                 lacking.setdefault(reason, {})[head] = None
-        rows.append((ids[str(point["trial_id"])], str(point["state"]), *cells))
+        rows.append((ids[str(point["trial_id"])], point_cell(point), str(point["state"]), *cells))
     return rows, [f"missing {', '.join(heads)}: {reason}" for reason, heads in lacking.items()]
 
 

@@ -21,6 +21,7 @@ from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
 from workbench.errors import MissingPackageError, PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.search_result import beyond_limits, beyond_lines, search_lines
 from workbench.store import Run, RunSummary, Store
 from workbench.stored_run import attempt
 from workbench.trial_files import read_document
@@ -87,7 +88,10 @@ def show(
         _show_trial(run, _trial_of(run, trial), json=json)
         return
     say(f"{run.run_id}: {run.summary.question}")
-    show_points(run.points(), wide=wide)
+    beyond = beyond_limits(run)
+    show_points(run.points(), wide=wide, beyond=beyond)
+    for line in (*beyond_lines(beyond), *search_lines(run)):
+        say(line)
     if json:
         say_json({"run": _document(run.summary), "trials": run.judged()})
 
@@ -163,6 +167,8 @@ def pareto(  # noqa: PLR0913 - its options
     axes = (axis_of("--x", x or str(leads[0])), axis_of("--y", y or str(leads[1])))
     front = front_of(points, *axes, by, runs=[run])
     show_front(points, front)
+    for line in search_lines(run):
+        say(line)
     if at is not None:
         show_at(points, front, at)
     if json:

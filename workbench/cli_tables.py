@@ -34,8 +34,13 @@ RIVAL_CHANCE = 0.05  # from which a point may well be on a front
 PREFIX = 8  # characters of an id that tell trials apart in all but the rarest store
 
 
-def show_points(points: pd.DataFrame, *, wide: bool) -> None:
-    """One row a point, ordered by axes; intervals and whole ids where there is room for them."""
+def show_points(
+    points: pd.DataFrame, *, wide: bool, beyond: Mapping[str, str] | None = None
+) -> None:
+    """One row a point, ordered by axes; intervals and whole ids where there is room for them.
+
+    `beyond` holds by trial id which limits of a search it breaks.
+    """
     say_labels(points)
     points = by_axes(points)
     if has_room(wide):
@@ -48,14 +53,23 @@ def show_points(points: pd.DataFrame, *, wide: bool) -> None:
     shown = [name for name in leads if name in points.columns and points[name].notna().any()]
     ids = short_ids([str(name) for name in points["trial_id"]])
     rows = [
-        (ids[str(p["trial_id"])], _marks(p), str(p["state"]), *(number(p[name]) for name in shown))
+        (
+            ids[str(p["trial_id"])],
+            point_cell(p),
+            _state(p, beyond or {}),
+            *(number(p[name]) for name in shown),
+        )
         for _, p in points.iterrows()
     ]
     headers = ("trial", "point", "state", *(_heading(name, room=False) for name in shown))
     show_table("trials", headers, rows, whole=("trial", "state"))
     medians = "; TTFT and E2E are medians" if {"ttft_s_p50", "e2e_s_p50"} & set(shown) else ""
-    say(f"{_legend(points)}{medians}.")
+    say(f"{points_legend(points)}{medians}.")
     say(f"{WITHIN_RUN}; --wide shows them with n, and every id whole.")
+
+
+def _state(point: pd.Series, beyond: Mapping[str, str]) -> str:
+    return f"{point['state']}{' *' if str(point['trial_id']) in beyond else ''}"
 
 
 def short_ids(ids: list[str]) -> dict[str, str]:
@@ -79,7 +93,7 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
         title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
         cells = [
             (
-                _marks(p),
+                point_cell(p),
                 *(_cell(p, name, room) for name in axes),
                 chance_words(chances[str(p["trial_id"])]),
                 _id(p, ids, room),
@@ -88,7 +102,7 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
         ]
         show_table(title, headers, cells, whole=("trial",))
     if front.groups:
-        say(f"{_legend(points)}. In brackets: 95 % intervals, {_bases(points)}.")
+        say(f"{points_legend(points)}. In brackets: 95 % intervals, {_bases(points)}.")
         _say_chances(front)
     else:
         say(_no_front(points, front))
@@ -149,7 +163,7 @@ def show_at(points: pd.DataFrame, front: Front, x: float) -> None:
 
 
 def _marks_by_trial(points: pd.DataFrame) -> dict[str, str]:
-    return {str(p["trial_id"]): _marks(p) for _, p in points.iterrows()}
+    return {str(p["trial_id"]): point_cell(p) for _, p in points.iterrows()}
 
 
 def chance_words(chance: float) -> str:
@@ -250,9 +264,11 @@ def _axes(point: pd.Series | pd.DataFrame) -> list[str]:
     return [str(name) for name in names if str(name).startswith("axis.")]
 
 
-def _marks(point: pd.Series) -> str:
+def point_cell(point: pd.Series) -> str:
+    """A point as narrow tables name it: `c16 d5`."""
     return point_marks({name: point[name] for name in _axes(point)})
 
 
-def _legend(points: pd.DataFrame) -> str:
+def points_legend(points: pd.DataFrame) -> str:
+    """What the letters of `point_cell` stand for."""
     return marks_legend(dict.fromkeys(_axes(points))) or "one configuration"

@@ -19,6 +19,15 @@ BUILT_IN = Path(__file__).with_name("prices.yaml")
 STORE_FILE = "prices.yaml"
 """A table in the folder of a store takes the place of the built-in one for its runs."""
 
+EXAMPLE = """\
+version: "1"
+as_of: "2026-11"
+source: our contract
+default_tier: rental
+tiers: {rental: what we pay}
+devices:
+  - {names: [NVIDIA H200], usd_device_h: {rental: 1.60}}"""
+
 
 class DevicePrice(Border):
     """One kind of device. Names are the driver's, with `*` for anything."""
@@ -77,7 +86,10 @@ class Prices:
         """The price of a device by the name its driver gives it; the first entry that fits."""
         found = next((d for d in self.table.devices if _fits(device, d.names)), None)
         if found is None:
-            reason = f"the price table {self.name} has no price for {device}; give one by --prices"
+            reason = (
+                f"the price table {self.name} has no price for {device}; give one by --prices, "
+                f"with an entry of devices whose names are [{device!r}]"
+            )
             return Price(usd_device_h=None, tier=self.tier, table=self.name, reason=reason)
         price = found.usd_device_h.get(self.tier)
         return Price(
@@ -114,14 +126,23 @@ def table_of(document: Mapping[str, object], *, where: str) -> PriceTable:
     try:
         return PriceTable.model_validate(document)
     except ValidationError as error:
+        lacking = [_place(e["loc"]) for e in error.errors() if e["type"] == "missing"]
+        if lacking:
+            raise PriceError(
+                f"lacks {', '.join(lacking)}", where=where, remedy=f"A table looks so:\n{EXAMPLE}"
+            ) from error
         finding = error.errors()[0]
-        field = ".".join(str(part) for part in finding["loc"])
+        field = _place(finding["loc"])
         what = finding["msg"].removeprefix("Value error, ")
         raise PriceError(
             f"{what[0].lower()}{what[1:]}",
             where=f"{where}: {field}" if field else where,
             remedy="workbench/prices.yaml shows the form.",
         ) from error
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(part) for part in location)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 from experiments.metric_specs import METRICS
 from experiments.records import AxisValue, TrialId
 from experiments.search_spec import SearchSpec, search_words
-from experiments.search_verdict import SearchVerdict, Tried, excess, verdict
+from experiments.search_verdict import SearchVerdict, Tried, broken, excess, verdict
 from workbench.figures_text import value_text
 from workbench.outcomes import outcome_in
 from workbench.stored_run import Run
@@ -23,6 +23,23 @@ def search_verdict(run: Run) -> SearchVerdict | None:
         for item in run.judged()
     ]
     return verdict(spec, tried)
+
+
+def beyond_limits(run: Run) -> dict[str, str]:
+    """Trial id -> the limits of the run's search that it breaks; {} where there is none."""
+    found = search_verdict(run)
+    if found is None:
+        return {}
+    told = {str(one.trial_id): broken(found.spec, one) for one in found.tried_trials}
+    return {name: " and ".join(limits) for name, limits in told.items() if limits}
+
+
+def beyond_lines(beyond: dict[str, str]) -> list[str]:
+    """What the mark of a table stands for, a line for each way to break the limits."""
+    ways: dict[str, list[str]] = {}
+    for name, limits in beyond.items():
+        ways.setdefault(limits, []).append(name)
+    return [f"* breaks {limits}: trial {', '.join(names)}" for limits, names in ways.items()]
 
 
 def search_lines(run: Run) -> list[str]:

@@ -169,7 +169,10 @@ def test_a_search_tells_its_answer_and_status_tells_it_again(here):
     assert told.exit_code == 0, told.output
     assert "each measured once: " in told.stdout
     assert last_json(told)["state"] == "complete"
-    assert "best of " in workbench("status").stdout
+    shown = workbench("show").stdout
+    assert "ok *" in shown
+    assert "* breaks itl_s_mean <= 0.006: trial " in shown
+    assert all("best of " in workbench(command).stdout for command in ("status", "show", "pareto"))
     assert workbench("resume", last_json(told)["run_id"]).exit_code == 0
     again = workbench("resume", last_json(told)["run_id"], "--retry-failed")
     assert "nothing is left to measure" in again.stdout

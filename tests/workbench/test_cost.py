@@ -13,7 +13,7 @@ from tests.fakes.records import fill_store
 from workbench.cli import app
 from workbench.cost import COST_METRICS, FACTS, Host, with_cost
 from workbench.errors import PriceError
-from workbench.prices import BUILT_IN, load_prices, prices_of_store
+from workbench.prices import BUILT_IN, EXAMPLE, load_prices, prices_of_store
 
 H200 = Host(names=("NVIDIA H200",))
 
@@ -152,6 +152,18 @@ def test_a_wrong_table_is_refused_by_its_field(changes, says, tmp_path):
         load_prices(own_table(tmp_path, **changes))
 
 
+def test_all_that_a_table_lacks_is_told_at_once_with_one_that_is_right(tmp_path):
+    path = tmp_path / "short.yaml"
+    path.write_text("version: '1'\ntiers: {t: x}\n")
+    with pytest.raises(PriceError, match="lacks as_of, source, default_tier, devices") as caught:
+        load_prices(path)
+    (tmp_path / "right.yaml").write_text(EXAMPLE)
+    assert EXAMPLE in str(caught.value.remedy)
+    assert load_prices(tmp_path / "right.yaml").of("NVIDIA H200").usd_device_h == 1.6
+    unknown = load_prices().of("Abacus 3000").reason
+    assert "names are ['Abacus 3000']" in unknown
+
+
 @pytest.mark.parametrize("text", ["- 1", "a: [", "", "\x00"])
 def test_what_is_no_table_is_refused(text, tmp_path):
     path = tmp_path / "x.yaml"
@@ -208,6 +220,8 @@ def test_the_command_names_the_table_and_why_there_is_no_cost(tmp_path):
     assert words.exit_code == 0, words.output
     said = " ".join(words.output.split())
     assert "the run names no device" in said
+    assert "c = requests in flight" in said
+    assert "the whole cost of the devices over those tokens alone" in said
     assert "prices: table 2026-04, tier rental" in said
     wrong = CliRunner().invoke(app, ["cost", "--store", str(tmp_path / "store"), "--tier", "x"])
     assert wrong.exit_code == 2
