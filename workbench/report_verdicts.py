@@ -12,7 +12,7 @@ import numpy as np
 from workbench.arms import select
 from workbench.catalogue import METRICS
 from workbench.compare import compare
-from workbench.compare_words import Delta, change_words
+from workbench.compare_words import Delta, change_words, range_words
 from workbench.errors import BenchError
 from workbench.figures_facts import Best, best
 from workbench.figures_ratios import levels, matched_ratios
@@ -20,6 +20,7 @@ from workbench.figures_text import axis_words, number, plural
 from workbench.fronts import comparison_groups
 from workbench.grouping import LOAD_FIELDS
 from workbench.report_tables import Row, spread_words
+from workbench.spreads import TOO_FEW, too_wide
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,7 +119,8 @@ def _seen(run: Run, points: pd.DataFrame, axis: str) -> str:
     most = rows.loc[np.log(rows["ratio"].astype(float)).abs().idxmax()]
     pair, ratio = (str(most["base"]), str(most["level"])), float(most["ratio"])
     low, high = float(most["low"]), float(most["high"])
-    spread = f"{change_words(low)} to {change_words(high)} within the run" if low == low else ""
+    spread = f"{range_words(low, high)} within the run" if low == low else ""
+    spread = TOO_FEW if too_wide(low, high) else spread
     return (
         f"{_against(axis, pair, len(rows))}, {METRICS[JUDGED_BY].label}: {change_words(ratio)} "
         f"({spread or 'a point has no interval'}; {plural(int(most['pairs']), 'pair')} of points "
