@@ -8,6 +8,8 @@ import re
 import textwrap
 from collections.abc import Iterable
 
+from workbench.spreads import too_wide
+
 MISSING = "—"
 OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
 _KEY = re.compile(r"(^|, )(?:\w+\.)?(\w+)=")
@@ -125,7 +127,12 @@ def repeats_words(count: int) -> str:
 def span_words(
     low: float | None, high: float | None, repeats: int, metric: str | None = None
 ) -> str:
-    """`95 to 105 within run`, or `... over 3 repeats`; empty where there is no interval."""
+    """`95 to 105 within run`, or `... over 3 repeats`; empty where there is no interval.
+
+    An interval over repeats that says nothing is told as that.
+    """
+    if repeats > 1 and too_wide(low, high):
+        return f"{repeats} repeats: too few to say"
     span = interval(low, high)
     return f"{span} {basis_phrase(repeats, metric)}" if span else ""
 

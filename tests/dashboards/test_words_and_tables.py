@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes import records
 from workbench import figures
-from workbench.figures_text import wrap
+from workbench.figures_text import span_words, wrap
 from workbench.points import points_table
 from workbench.trial_files import document
 
@@ -107,3 +107,8 @@ def test_a_metric_table_has_definitions_and_reasons():
     assert math.isnan(found.loc["TTFT p99", "value"])
     assert "harmonic over requests" in found.loc["Interactivity", "definition"]
     assert figures.metric_table(records.record(state=records.TrialState.FAILED)).empty
+
+
+def test_an_interval_over_repeats_that_says_nothing_is_told_as_that():
+    assert span_words(0.758, 68_000.0, 2) == "2 repeats: too few to say"
+    assert span_words(95.0, 105.0, 2) == "95.0 to 105 over 2 repeats"

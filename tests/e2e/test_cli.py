@@ -546,25 +546,6 @@ def test_measuring_needs_none_of_the_packages_that_show(here):
     assert sum(Store("results").runs()[0].counts.values()) == 4
 
 
-INTERRUPTED_WHILE_LOADING = """
-import sys
-class Interrupt:
-    def find_spec(self, name, path=None, target=None):
-        if name == "workbench.cli":
-            raise KeyboardInterrupt
-sys.meta_path.insert(0, Interrupt())
-from workbench_command import main
-main()
-"""
-
-
-def test_an_interrupt_while_the_command_loads_shows_no_traceback():
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
-
-
 def test_one_interrupt_ends_after_the_trial_and_resume_does_the_rest(here):
     path = written(here, protocol={"name": "quick", "measured_s": 0.5, "warm_up_per_slot": 0})
     child = subprocess.Popen(

@@ -97,7 +97,7 @@ def test_a_budget_bounds_what_is_confirmed_and_one_that_is_none_is_refused(store
     before = set(store.run_ids())
     wrong = run_cli(*command, "--budget", "soon")
     assert (wrong.exit_code, set(store.run_ids())) == (2, before)
-    dry = run_cli(*command, "--dry-run", "--budget", "1s")
+    dry = run_cli(*command, "--dry-run", "--budget", "0.01s")
     assert "fit into the budget" in dry.output, dry.output
 
 
