@@ -13,9 +13,8 @@ from experiments.metric_values import missing
 from experiments.records import Gate, MetricValue
 
 NAME = "foreign_cpu_percent"
-OTHER_WORK = "other work used"
 SAID_ABOVE = 20.0  # percent of all processors, from which every page must say it
-STEP = 10  # of what a label says, so that trials of a run share it
+OTHER_WORK = f"other work used more than {SAID_ABOVE:.0f} % of the processors"
 NOT_SAMPLED = "the host was not sampled in the window"
 BESIDE = "the server may run on this host, and its work is not told from that of others"
 
@@ -48,9 +47,7 @@ def foreign_cpu_percent(m: Measurement) -> MetricValue:
 
 def foreign_label(percent: float | None) -> str | None:
     """What must be said of a trial beside which others worked; None where they did not."""
-    if percent is None or percent <= SAID_ABOVE:
-        return None
-    return f"{OTHER_WORK} {percent // STEP * STEP:.0f} % of the processors or more"
+    return None if percent is None or percent <= SAID_ABOVE else OTHER_WORK
 
 
 def foreign_cpu(evidence: Evidence) -> Gate | None:

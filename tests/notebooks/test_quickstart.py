@@ -52,7 +52,8 @@ def test_the_front_and_an_answer_are_among_the_outputs(executed):
 
 def test_no_label_says_that_the_acceptance_is_meaningless(executed):
     (summary,) = executed[1].runs()
-    assert summary.labels == ("indicative",)
+    own = [label for label in summary.labels if not label.startswith("other work")]  # of this host
+    assert own == ["indicative"]
 
 
 def test_the_report_lies_beside_the_run(executed):
