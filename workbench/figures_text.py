@@ -8,7 +8,7 @@ import re
 import textwrap
 from collections.abc import Iterable
 
-from workbench.spreads import too_wide
+from workbench.spreads import says_nothing
 
 MISSING = "—"
 OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
@@ -131,7 +131,7 @@ def span_words(
 
     An interval over repeats that says nothing is told as that.
     """
-    if repeats > 1 and too_wide(low, high):
+    if says_nothing(low, high, repeats):
         return f"{repeats} repeats: too few to say"
     span = interval(low, high)
     return f"{span} {basis_phrase(repeats, metric)}" if span else ""

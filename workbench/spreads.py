@@ -1,7 +1,7 @@
 """Whether an interval says anything: one of a ratio wider than a factor of ten is not spelled out.
 
 Two or three repeats that scatter give intervals such as 0.758 to 68,000. What is stored keeps
-them; tables and sentences say TOO_FEW instead, and pictures do not make room for them.
+them; tables and sentences say TOO_FEW instead. How far a picture reaches, `figures_range` decides.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ def too_wide(low: float | None, high: float | None) -> bool:
     return not high <= WIDEST * low
 
 
-def drawn_ends(low: float | None, high: float | None) -> tuple[float, float]:
-    """The ends that a picture makes room for: NaN where there are none or they say nothing."""
-    if low is None or high is None or too_wide(low, high):
-        return math.nan, math.nan
-    return low, high
+def says_nothing(low: float | None, high: float | None, repeats: int) -> bool:
+    """True for an interval over several repeats that is too wide."""
+    return repeats > 1 and too_wide(low, high)

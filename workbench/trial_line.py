@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def trial_line(record: TrialRecord) -> str:
     """State, point, the rate that its load is about, and why it is not to be trusted."""
     axes = point_words(record.point.axes)
-    busy = "".join(f"  [{label}]" for label in record.labels if label.startswith(OTHER_WORK))
+    busy = f"  [{OTHER_WORK}]" if OTHER_WORK in record.labels else ""
     reason = f"  ({record.reason})" if record.reason else ""
     return f"{record.state:<7} {axes}{_speed(record)}{busy}{reason}"
 

@@ -13,7 +13,7 @@ from workbench.figures_text import (
     interval,
     value_text,
 )
-from workbench.spreads import TOO_FEW, too_wide
+from workbench.spreads import TOO_FEW, says_nothing
 
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _TIME = re.compile(rf"(?:{_NUMBER}h)?(?:{_NUMBER}m)?(?:{_NUMBER}s)?")
@@ -22,7 +22,7 @@ WITHIN_RUN = "95 % intervals are within-run where no repeats are named"
 
 def interval_words(low: float | None, high: float | None, repeats: int) -> str:
     """`11.9 to 12.8`; of several repeats that say nothing (`workbench.spreads`) that they do."""
-    return TOO_FEW if repeats > 1 and too_wide(low, high) else interval(low, high)
+    return TOO_FEW if says_nothing(low, high, repeats) else interval(low, high)
 
 
 def counts_words(counts: Mapping[str, int]) -> str:

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 import workbench as wb
+from experiments.foreign_cpu import OTHER_WORK
 
 LIMIT_S = 280
 
@@ -26,7 +27,7 @@ def test_the_demo_measures_what_it_says_and_ends_with_front_report_and_command(d
     run = wb.Store(store).runs()[0]
     assert run.planned == 24
     assert sum(run.counts.values()) == 24
-    own = [label for label in run.labels if not label.startswith("other work")]  # of this host
+    own = [label for label in run.labels if label != OTHER_WORK]  # of this host
     assert own == ["indicative"]
     points = wb.Store(store).run(run.run_id).points()
     varied = ("batch_size", "draft_length", "replay_keep_tokens", "data_parallel_size")

@@ -16,6 +16,7 @@ from engine.errors import (
 from engine.request import FinishReason, Request, SamplingParams
 from tests.fakes.hash_model import FACTS, HashSource, expected_logits
 from tests.fakes.sequential import expected_text
+from tests.fakes.serving import run, text
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
@@ -33,18 +34,6 @@ def ask(name="a", prompt=(5, 6, 7), **params):
     return Request(
         request_id=name, prompt_token_ids=tuple(prompt), sampling=replace(GREEDY, **params)
     )
-
-
-def run(target):
-    outputs = []
-    while target.has_unfinished():
-        outputs += target.step()
-        target.check_integrity()
-    return outputs
-
-
-def text(outputs, name="a"):
-    return [t for o in outputs if o.request_id == name for t in o.token_ids]
 
 
 def test_an_idle_engine_has_nothing_to_do():

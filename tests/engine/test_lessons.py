@@ -19,6 +19,7 @@ from tests.fakes.hash_model import HashSource
 from tests.fakes.null_device import erratic_engine
 from tests.fakes.scheduling import add, scheduler, step
 from tests.fakes.sequential import expected_text
+from tests.fakes.serving import run, text
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=10, ignore_eos=True)
 CONFIG = {"dtype": "float64", "block_tokens": 4, "replay_mode": "off", "overlap": True}
@@ -31,18 +32,6 @@ def engine(**values):
 def ask(name="a", prompt=(5, 6, 7), **params):
     sampling = replace(GREEDY, **params)
     return Request(request_id=name, prompt_token_ids=tuple(prompt), sampling=sampling)
-
-
-def run(target):
-    outputs = []
-    while target.has_unfinished():
-        outputs += target.step()
-        target.check_integrity()
-    return outputs
-
-
-def text(outputs, name="a"):
-    return [t for o in outputs if o.request_id == name for t in o.token_ids]
 
 
 def test_an_abort_in_mid_prefill_gives_every_block_back():

@@ -13,6 +13,7 @@ from tests.fakes.hash_model import HashSource
 from tests.fakes.null_device import erratic_engine
 from tests.fakes.scheduling import add, results_of, scheduler, shape
 from tests.fakes.sequential import expected_text
+from tests.fakes.serving import run, text
 
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
@@ -56,20 +57,6 @@ def engine(source=None, **values):
 def ask(name="a", prompt=(5, 6, 7), **params):
     sampling = replace(GREEDY, **params)
     return Request(request_id=name, prompt_token_ids=tuple(prompt), sampling=sampling)
-
-
-def run(target):
-    outputs = []
-    for _ in range(5000):
-        outputs += target.step()
-        target.check_integrity()
-        if not target.has_unfinished():
-            return outputs
-    raise AssertionError("the engine does not get done")
-
-
-def text(outputs, name="a"):
-    return [t for o in outputs if o.request_id == name for t in o.token_ids]
 
 
 def test_a_step_is_launched_before_the_one_before_it_is_read():

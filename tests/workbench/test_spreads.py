@@ -6,7 +6,7 @@ import pytest
 
 from tests.fakes import measured, records
 from workbench.compare import compare
-from workbench.spreads import TOO_FEW, drawn_ends, too_wide
+from workbench.spreads import TOO_FEW, says_nothing, too_wide
 
 
 @pytest.mark.parametrize(
@@ -26,10 +26,11 @@ def test_an_interval_is_too_wide_beyond_a_factor_of_ten(low, high, wide):
     assert too_wide(low, high) == wide
 
 
-def test_a_picture_makes_no_room_for_what_says_nothing():
-    assert drawn_ends(1.0, 2.0) == (1.0, 2.0)
-    assert all(math.isnan(end) for end in drawn_ends(1.0, 20.0))
-    assert all(math.isnan(end) for end in drawn_ends(None, None))
+def test_only_an_interval_over_repeats_says_nothing_when_it_is_wide():
+    assert says_nothing(1.0, 20.0, 2)
+    assert not says_nothing(1.0, 20.0, 1)
+    assert not says_nothing(1.0, 2.0, 2)
+    assert not says_nothing(None, None, 2)
 
 
 def test_a_comparison_of_repeats_that_scatter_says_that_they_are_too_few(tmp_path):
