@@ -1,34 +1,45 @@
-"""Time operations beside their floor: `python -m kernels.bench [--op OP ...] [--json FILE]`.
+"""Time operations beside their floor and their peers: `python -m kernels.bench [--op OP ...]`.
 
-The floor is the least bytes that a case must move over the bandwidth of a large copy measured
-in the same run. Times are of replays of a captured graph of several calls, the median of
-`ROUNDS`, implementations in turn. Cold: each call reads another of several sets of inputs that
-together exceed the cache; warm: the same set again and again. A definition that waits for the
-device cannot be captured, and is left out.
+Floors are those of `kernels.cost` under ceilings measured in the same run. Times are of replays
+of a captured graph of several calls, medians, implementations in turn. Cold: each call reads
+another of several sets of inputs that together exceed the cache, where they are large enough;
+warm: the same set again and again. `--json FILE` writes the document that `workbench import`
+stores as a run. What could not be timed is told with its reason, in the document too.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import shutil
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Protocol
 
 import torch
 
-from kernels.case import Arguments, Case, Run
+from kernels.case import Arguments, Case
 from kernels.cases import RELEASE_CASES, TIMED_CASES
+from kernels.cost import Ceilings, Cost
 from kernels.ops import REFERENCE
+from kernels.peers import peers_of
 from kernels.plan import IMPLEMENTATIONS, load
+from kernels.stopwatch import Captured, Stopwatch, Work
 
-ROWS = (1, 32, 128, 2048, 8192)
-ROUNDS = 25
-CALLS = 12
+FORMAT = "kernel bench"
+VERSION = 1
 CACHE_BYTES = 128_000_000  # more than any L2 of today
 MOST_SETS = 12
+VALUE_BYTES = 2  # of bfloat16 activations
+ROOT = Path(__file__).parent.parent
+
+OURS = {"reference", *(i.name for i in IMPLEMENTATIONS)}
+
+Bind = Callable[[Arguments], Work | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +50,11 @@ class Timing:
     case: str
     rows: int
     implementation: str
+    is_peer: bool
     cold_s: float
     warm_s: float
     floor_s: float
+    cost: Cost
 
     @property
     def fraction(self) -> float:
@@ -49,105 +62,182 @@ class Timing:
         return self.floor_s / self.cold_s
 
 
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """One implementation of one case that could not be timed."""
+
+    op: str
+    case: str
+    rows: int
+    implementation: str
+    why: str
+
+
+class Watch(Protocol):
+    """What a bench needs of a stopwatch."""
+
+    def ceilings(self) -> Ceilings:
+        """Of the device."""
+        ...
+
+    def capture(self, works: Sequence[Work]) -> Captured:
+        """Calls that go round the works."""
+        ...
+
+    def compare(self, arms: Mapping[str, Captured]) -> dict[str, float]:
+        """Seconds of one call of each arm."""
+        ...
+
+
 class Bench:
-    """A device with its measured bandwidth."""
+    """Cases on a device."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, watch: Watch, *, with_definitions: bool) -> None:
         self._device = device
-        self._stream = torch.Stream(device)
-        self.copy_bytes_s = self._copy_bytes_s()
+        self._watch = watch
+        self._with_definitions = with_definitions
+        self.ceilings: Ceilings = watch.ceilings()
 
-    def time(self, case: Case, rows: int) -> list[Timing]:
-        """The definition and every implementation, on the same inputs."""
-        size = case.floor_bytes(rows, 2)
-        count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
+    def time(self, case: Case, rows: int) -> list[Timing | Missing]:
+        """Every implementation and peer, on the same inputs."""
+        cost = case.cost(rows, VALUE_BYTES)
+        count = min(MOST_SETS, max(2, CACHE_BYTES // cost.bytes + 1))
         sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
-        runs: dict[str, Run] = {} if case.waits else {"reference": getattr(REFERENCE, case.op)}
-        runs |= {i.name: load(i) for i in IMPLEMENTATIONS if i.op == case.op}
-        calls = {name: self._called(run, case) for name, run in runs.items()}
-        cold = self._compare({name: self._captured(run, sets) for name, run in calls.items()})
-        warm = self._compare({name: self._captured(run, sets[:1]) for name, run in calls.items()})
-        return [
+        cold: dict[str, Captured] = {}
+        warm: dict[str, Captured] = {}
+        told: list[Timing | Missing] = []
+        about = {"op": case.op, "case": case.name, "rows": rows}
+        for name, bind in self._arms(case):
+            try:
+                if works := _ready(bind, sets):
+                    captured = self._watch.capture(works), self._watch.capture(works[:1])
+                    cold[name], warm[name] = captured
+            except Exception as error:  # noqa: BLE001  a peer, or a compiler, may raise anything
+                told.append(Missing(**about, implementation=name, why=_reason(error)))
+        times = self._watch.compare(cold), self._watch.compare(warm)
+        told += [
             Timing(
-                op=case.op,
-                case=case.name,
-                rows=rows,
+                **about,
                 implementation=name,
-                cold_s=cold[name],
-                warm_s=warm[name],
-                floor_s=size / self.copy_bytes_s,
+                is_peer=name not in OURS,
+                cold_s=times[0][name],
+                warm_s=times[1][name],
+                floor_s=self.ceilings.floor_s(cost),
+                cost=cost,
             )
-            for name in runs
+            for name in cold
         ]
+        return told
 
-    def _called(self, run: Run, case: Case) -> Run:
-        """By the arguments of the case, in the order that it makes them."""
-        return lambda *arguments: case.call(run, arguments)
+    def _arms(self, case: Case) -> Iterator[tuple[str, Bind]]:
+        if self._with_definitions and not case.waits:
+            yield "reference", _bound(getattr(REFERENCE, case.op), case)
+        for implementation in IMPLEMENTATIONS:
+            if implementation.op == case.op:
+                yield implementation.name, _bound(load(implementation), case)
+        for peer in peers_of(case.op):
+            yield peer.name, peer.bind
 
-    def _captured(self, run: Run, sets: list[Arguments]) -> torch.cuda.CUDAGraph:  # noqa: TID251
-        for arguments in sets[:2]:
-            run(*arguments)  # compiles, and fills caches of the libraries
-        graph = torch.cuda.CUDAGraph()  # noqa: TID251
-        with torch.cuda.graph(graph):  # noqa: TID251
-            for call in range(CALLS):
-                run(*sets[call % len(sets)])
-        return graph
 
-    def _compare(self, graphs: dict[str, torch.cuda.CUDAGraph]) -> dict[str, float]:  # noqa: TID251
-        """Median seconds a call, the arms in turn."""
-        seen: dict[str, list[float]] = {name: [] for name in graphs}
-        for graph in graphs.values():
-            graph.replay()
-        for _ in range(ROUNDS):
-            for name, graph in graphs.items():
-                seen[name].append(self._seconds(graph.replay) / CALLS)
-        return {name: statistics.median(times) for name, times in seen.items()}
+def _bound(run: Callable[..., object], case: Case) -> Bind:
+    return lambda arguments: lambda: case.call(run, arguments)
 
-    def _seconds(self, work: Callable[[], object]) -> float:
-        start, end = (torch.Event(self._device, enable_timing=True) for _ in range(2))
-        start.record()
-        work()
-        end.record()
-        end.synchronize()
-        return start.elapsed_time(end) / 1e3
 
-    def _copy_bytes_s(self) -> float:
-        """Bytes read and written a second by a copy of 2 GiB; the median of ten."""
-        source = torch.empty(1 << 31, dtype=torch.uint8, device=self._device)
-        target = torch.empty_like(source)
-        times = [self._seconds(lambda: target.copy_(source)) for _ in range(11)][1:]
-        return 2 * source.numel() / statistics.median(times)
+def _ready(bind: Bind, sets: list[Arguments]) -> list[Work]:
+    """The works of an arm, which has run; none where the arm cannot do the case."""
+    works = [work for arguments in sets if (work := bind(arguments)) is not None]
+    for work in works[:2]:
+        work()  # compiles, and fills caches of the libraries
+    return works
+
+
+def _reason(error: Exception) -> str:
+    first = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {first[:200]}"
+
+
+def line(told: Timing | Missing) -> str:
+    """One line of the table."""
+    head = f"{told.op:20} {told.case:34} {told.rows:6} rows {told.implementation:14}"
+    if isinstance(told, Missing):
+        return f"{head} {told.why}"
+    return (
+        f"{head} cold {told.cold_s * 1e6:9.1f} us  warm {told.warm_s * 1e6:9.1f} us  "
+        f"floor {told.floor_s * 1e6:8.1f} us  {told.fraction:5.2f}"
+    )
+
+
+def document(
+    ceilings: Ceilings, told: list[Timing | Missing], about: dict[str, object]
+) -> dict[str, object]:
+    """What `workbench import` reads: seconds, bytes and operations a call."""
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        **about,
+        "ceilings": asdict(ceilings),
+        "timings": [asdict(t) for t in told if isinstance(t, Timing)],
+        "missing": [asdict(m) for m in told if isinstance(m, Missing)],
+    }
+
+
+def surroundings(device: torch.device) -> dict[str, object]:
+    """Where and when: device, driver, versions, commit; None for what cannot be known."""
+    properties = torch.cuda.get_device_properties(device)  # noqa: TID251
+    return {
+        "device": properties.name,
+        "arch": 10 * properties.major + properties.minor,
+        "driver": _told_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
+        "torch": torch.__version__,
+        "triton": _triton_version(),
+        "commit": commit(ROOT),
+        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def commit(root: Path) -> str | None:
+    """Of this source: git's, or that of a file COMMIT where a copy was made without git."""
+    told = _told_by("git", "-C", str(root), "rev-parse", "HEAD")
+    file = root / "COMMIT"
+    return told or (file.read_text().strip() if file.is_file() else None)
+
+
+def _told_by(*command: str) -> str | None:
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip().partition("\n")[0] or None if done.returncode == 0 else None
+
+
+def _triton_version() -> str | None:
+    try:
+        import triton
+    except ImportError:
+        return None
+    return triton.__version__
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
     parser.add_argument("--op", action="append", help="only these operations")
-    parser.add_argument("--json", type=Path, help="also write the timings here")
+    parser.add_argument("--json", type=Path, help="also write the document here")
+    parser.add_argument("--definitions", action="store_true", help="time the definitions too")
     options = parser.parse_args()
     torch.manual_seed(0)
-    bench = Bench(torch.device("cuda"))
-    print(f"copy {bench.copy_bytes_s / 1e12:.2f} TB/s")  # noqa: T201
-    found: list[Timing] = []
+    device = torch.device("cuda")
+    about = surroundings(device)
+    bench = Bench(device, Stopwatch(device), with_definitions=options.definitions)
+    print(*(f"{k} {v:.3e}" for k, v in asdict(bench.ceilings).items()))  # noqa: T201
+    told: list[Timing | Missing] = []
     for case in (*RELEASE_CASES, *TIMED_CASES):
         if options.op is None or case.op in options.op:
-            for rows in ROWS:
-                timings = bench.time(case, rows)
-                found += timings
-                for t in timings:
-                    print(  # noqa: T201
-                        f"{t.op:14} {t.case:28} {t.rows:5} rows {t.implementation:10} cold "
-                        f"{t.cold_s * 1e6:9.1f} us  warm {t.warm_s * 1e6:9.1f} us  floor "
-                        f"{t.floor_s * 1e6:7.1f} us  {t.fraction:5.2f}"
-                    )
+            for rows in case.timed_rows:
+                fresh = bench.time(case, rows)
+                told += fresh
+                print(*map(line, fresh), sep="\n", flush=True)  # noqa: T201
     if options.json:
-        document = {
-            "device": torch.cuda.get_device_name(),  # noqa: TID251
-            "torch": torch.__version__,
-            "copy_bytes_s": bench.copy_bytes_s,
-            "timings": [asdict(t) for t in found],
-        }
-        options.json.write_text(json.dumps(document, indent=1))
+        options.json.write_text(json.dumps(document(bench.ceilings, told, about), indent=1))
     return 0
 
 

@@ -8,9 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from kernels.cost import Cost, Number
+
 Arguments = tuple[object, ...]
 Make = Callable[[int, torch.dtype, torch.device], Arguments]
 Run = Callable[..., object]
+
+
+TIMED_ROWS = (1, 32, 128, 2048, 8192)
 
 
 def called(run: Run, arguments: Arguments) -> object:
@@ -28,15 +33,23 @@ class Case:
     bytes_per_row: Callable[[int], int]  # by the bytes of one value of the activations
     fixed_bytes: int = 0  # parameters, read once
     bytes_shared: Callable[[int, int], int] = lambda rows, size: 0  # by rows, and bytes of a value
+    flops: Callable[[int], int] = lambda rows: 0  # of matrix products, by rows
+    number: Number = "bf16"  # that those products multiply at the best
+    timed_rows: tuple[int, ...] = TIMED_ROWS
     call: Callable[[Run, Arguments], object] = called
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype
     limit: float | None = None  # of the error, where that of the dtype is not it
     waits: bool = False  # the definition waits for the device, and cannot be captured
 
-    def floor_bytes(self, rows: int, size: int) -> int:
-        """Each input read once and each output written once."""
-        return rows * self.bytes_per_row(size) + self.fixed_bytes + self.bytes_shared(rows, size)
+    def cost(self, rows: int, size: int) -> Cost:
+        """The least work of so many rows, with activations of `size` bytes a value."""
+        each = rows * self.bytes_per_row(size)
+        return Cost(
+            bytes=each + self.fixed_bytes + self.bytes_shared(rows, size),
+            flops=self.flops(rows),
+            number=self.number,
+        )
 
 
 def normal(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -1,0 +1,85 @@
+"""What others offer for the same operation: timed beside ours where they are installed.
+
+A peer binds the arguments of a case and gives what to run, or None where it cannot do that case.
+Nothing here is needed to run the engine, and no peer is a requirement of this distribution.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.case import Arguments
+from kernels.stopwatch import Work
+
+
+@dataclass(frozen=True, kw_only=True)
+class Peer:
+    """Another implementation of an operation; it may do less than ours, never more."""
+
+    op: str
+    name: str
+    module: str  # that must be installed
+    bind: Callable[[Arguments], Work | None]
+
+
+def peers_of(op: str) -> Iterator[Peer]:
+    """Those that are installed."""
+    for peer in PEERS:
+        if peer.op == op and importlib.util.find_spec(peer.module) is not None:
+            yield peer
+
+
+def _torch_rms_norm(arguments: Arguments) -> Work:
+    x, weight, eps = arguments
+    assert isinstance(x, Tensor)
+    assert isinstance(weight, Tensor)
+    assert isinstance(eps, float)
+    narrow = weight.to(x.dtype)
+    return lambda: functional.rms_norm(x, (x.shape[-1],), narrow, eps)
+
+
+def _flashinfer_rms_norm(arguments: Arguments) -> Work:
+    x, weight, eps = arguments
+    assert isinstance(x, Tensor)
+    assert isinstance(weight, Tensor)
+    norm = importlib.import_module("flashinfer.norm").rmsnorm
+    narrow, out = weight.to(x.dtype), torch.empty_like(x)
+    return lambda: norm(x, narrow, eps, out=out)
+
+
+def _flashinfer_swiglu(arguments: Arguments) -> Work:
+    gate_up = arguments[0]
+    assert isinstance(gate_up, Tensor)
+    act = importlib.import_module("flashinfer.activation").silu_and_mul
+    return lambda: act(gate_up)
+
+
+def _torch_top_k(arguments: Arguments) -> Work | None:
+    scores, k, *_ = arguments
+    assert isinstance(scores, Tensor)
+    assert isinstance(k, int)
+    return (lambda: torch.topk(scores, k)) if k <= scores.shape[-1] else None
+
+
+def _flashinfer_top_k(arguments: Arguments) -> Work | None:
+    scores, k, *_ = arguments
+    assert isinstance(scores, Tensor)
+    assert isinstance(k, int)
+    top_k = importlib.import_module("flashinfer").top_k
+    return (lambda: top_k(scores, k)) if k <= scores.shape[-1] else None
+
+
+PEERS = (
+    Peer(op="rms_norm", name="torch", module="torch", bind=_torch_rms_norm),
+    Peer(op="rms_norm", name="flashinfer", module="flashinfer", bind=_flashinfer_rms_norm),
+    Peer(op="swiglu", name="flashinfer", module="flashinfer", bind=_flashinfer_swiglu),
+    Peer(op="best_rows", name="torch", module="torch", bind=_torch_top_k),
+    Peer(op="best_rows", name="flashinfer", module="flashinfer", bind=_flashinfer_top_k),
+)

@@ -1,0 +1,135 @@
+"""The bench of kernels, without a device: what it times, and what it writes."""
+
+import json
+
+import pytest
+import torch
+
+from kernels import bench
+from kernels.bench import Bench, Missing, Timing, commit, document, line
+from kernels.case import Case
+from kernels.cases import RELEASE_CASES, TIMED_CASES
+from kernels.cost import Ceilings, Cost
+from kernels.peers import PEERS, Peer
+from kernels.stopwatch import Captured
+
+CEILINGS = Ceilings(copy_bytes_s=4e12, bf16_flops_s=8e14, fp8_flops_s=16e14)
+
+
+class FakeWatch:
+    """Every call takes a microsecond."""
+
+    def ceilings(self):
+        return CEILINGS
+
+    def capture(self, works):
+        return Captured(replay=works[0], calls=len(works))
+
+    def compare(self, arms):
+        for replay, _ in arms.values():
+            replay()
+        return dict.fromkeys(arms, 1e-6)
+
+
+def doubled(x):
+    return 2 * x
+
+
+def a_case(**changes):
+    plain = {
+        "op": "rms_norm",
+        "name": "width 8",
+        "make": lambda rows, dtype, device: (
+            torch.ones(rows, 8, dtype=dtype, device=device), torch.ones(8, device=device), 1e-6,
+        ),
+        "bytes_per_row": lambda size: 16 * size,
+        "fixed_bytes": 32,
+    }  # fmt: skip
+    return Case(**{**plain, **changes})
+
+
+def times_with(monkeypatch, peers, case=None):
+    monkeypatch.setattr(bench, "IMPLEMENTATIONS", ())
+    monkeypatch.setattr(bench, "peers_of", lambda op: iter(peers))
+    made = Bench(torch.device("cpu"), FakeWatch(), with_definitions=True)
+    return made.time(case or a_case(), 4)
+
+
+def peer(bind):
+    return Peer(op="rms_norm", name="other", module="torch", bind=bind)
+
+
+def test_a_floor_is_the_longer_of_moving_and_multiplying():
+    assert CEILINGS.floor_s(Cost(bytes=4_000_000)) == 1e-6
+    assert CEILINGS.floor_s(Cost(bytes=4, flops=8 * 10**8)) == 1e-6
+    assert CEILINGS.floor_s(Cost(bytes=4, flops=8 * 10**8, number="fp8")) == 0.5e-6
+
+
+def test_the_cost_of_a_case_counts_rows_parameters_and_products():
+    case = a_case(flops=lambda rows: 10 * rows, number="fp8")
+    assert case.cost(4, 2) == Cost(bytes=4 * 32 + 32, flops=40, number="fp8")
+
+
+def test_the_definition_and_a_peer_are_timed_on_the_same_case(monkeypatch):
+    told = times_with(monkeypatch, [peer(lambda arguments: lambda: doubled(arguments[0]))])
+    assert [(t.implementation, t.is_peer, t.cold_s) for t in told] == [
+        ("reference", False, 1e-6),
+        ("other", True, 1e-6),
+    ]
+    assert told[0].fraction == pytest.approx((4 * 32 + 32) / 4e12 / 1e-6)
+
+
+def test_a_peer_that_fails_is_told_with_its_reason_and_the_others_are_timed(monkeypatch):
+    def broken(arguments):
+        raise RuntimeError("no such kernel\nmore")
+
+    told = times_with(monkeypatch, [peer(broken)])
+    assert [type(t) for t in told] == [Missing, Timing]
+    assert told[0].why == "RuntimeError: no such kernel"
+    assert "no such kernel" in line(told[0])
+
+
+def test_a_peer_that_cannot_do_a_case_is_left_out(monkeypatch):
+    told = times_with(monkeypatch, [peer(lambda arguments: None)])
+    assert [t.implementation for t in told] == ["reference"]
+
+
+def test_the_document_is_json_and_keeps_every_timing_and_every_gap(monkeypatch):
+    told = [
+        *times_with(monkeypatch, []),
+        Missing(op="rms_norm", case="width 8", rows=4, implementation="other", why="absent"),
+    ]
+    made = json.loads(json.dumps(document(CEILINGS, told, {"device": "none"})))
+    assert made["format"] == "kernel bench"
+    assert made["ceilings"]["copy_bytes_s"] == 4e12
+    assert made["timings"][0]["cost"] == {"bytes": 160, "flops": 0, "number": "bf16"}
+    assert made["missing"] == [
+        {
+            "op": "rms_norm",
+            "case": "width 8",
+            "rows": 4,
+            "implementation": "other",
+            "why": "absent",
+        }
+    ]
+
+
+def test_a_copy_without_git_tells_the_commit_of_its_file(tmp_path):
+    assert commit(tmp_path) is None
+    (tmp_path / "COMMIT").write_text("abc123\n")
+    assert commit(tmp_path) == "abc123"
+
+
+def test_every_case_has_a_cost_at_every_size_that_is_timed():
+    for case in (*RELEASE_CASES, *TIMED_CASES):
+        assert all(case.cost(rows, 2).bytes > 0 for rows in case.timed_rows)
+
+
+def test_peers_that_torch_has_compute_what_the_definition_does():
+    torch.manual_seed(0)
+    x, weight = torch.randn(3, 64), torch.rand(64)
+    found = next(p for p in PEERS if (p.op, p.name) == ("rms_norm", "torch"))
+    work = found.bind((x, weight, 1e-6))
+    assert work is not None
+    exact = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
+    torch.testing.assert_close(work(), exact)
