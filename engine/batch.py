@@ -10,6 +10,15 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DecodeShape:
+    """What is static of a uniform decode step: every one of its tensors has a shape of these."""
+
+    sequences: int  # padding included
+    rows: int  # of each sequence: its newest token, then drafts
+    context: int  # no row of the step lies at this position or beyond
+
+
+@dataclass(frozen=True, kw_only=True)
 class ForwardBatch:
     """T tokens of R sequences, flattened in sequence order; positions rise within a sequence.
 
@@ -30,9 +39,20 @@ class ForwardBatch:
     block_table: Tensor  # [R, max blocks] physical block of each logical block; 0 pads
     decoder_start: tuple[int, ...]
     """R: first position that the decoder half sees (its window floor). 0 = no truncation."""
+    decoder_floor: Tensor | None = None
+    """[R] the same on the device; None = nobody put it there."""
     decoder_rows: Tensor | None
     """Rows of T that run the decoder half, ascending; None = all (mode `off` or `mask`)."""
     logit_rows: Tensor  # [L] rows of T whose logits are wanted; each must be a decoder row
+    shape: DecodeShape | None = None
+    """Not None: a uniform decode step, run by the graph rule of `engine.models.protocol`.
+
+    Then `query_start` and `context_length` are what the shape says at most, `decoder_start` is
+    not to be read, `decoder_floor` and `behind` are given, `decoder_rows` is None, and
+    `logit_rows` are all rows.
+    """
+    live: Tensor | None = None
+    """[T] bool; rows that are False are padding, see the graph rule. None = no padding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +85,7 @@ class DraftBatch:
     slots: Tensor  # [R]
     decoder_start: Tensor  # [R] context rows before it do not exist
     draft_length: int  # 1..block size: how many guesses are wanted
+    live: Tensor | None = None  # [R] bool; False is padding, whose guesses mean nothing
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -83,6 +83,7 @@ class StepTensors:
             slots=ints["slots"],
             block_table=self.table.blocks(ints["slots"], inputs.widest_table),
             decoder_start=tuple(entry.sequence.decoder_start for entry in inputs.entries),
+            decoder_floor=ints["decoder_start"],
             decoder_rows=None if inputs.decoder_rows == len(at) else ints["decoder_rows"],
             logit_rows=ints["logit_rows"],
         )

@@ -67,6 +67,8 @@ class StepMeter:
 class NullModel:
     """The `Model` protocol without weights."""
 
+    can_capture = False
+
     def __init__(self, source: NullSource) -> None:
         self.facts = source.model_facts
         self._source = source

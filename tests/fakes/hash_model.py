@@ -83,6 +83,8 @@ def _lookback(back):
 class HashModel:
     """The protocol of `engine.models.protocol.Model`, on a CPU."""
 
+    can_capture = False
+
     facts: ModelFacts = FACTS
     rows_run: list[int] = field(default_factory=list)  # rows of each forward
     fail_on: int | None = None  # a prompt holding this token makes the forward raise
