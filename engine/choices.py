@@ -6,7 +6,14 @@ from enum import StrEnum
 
 from kernels.target import KernelChoice
 
-__all__ = ["AcceleratorKind", "CacheFormat", "KernelChoice", "Precision", "ReplayMode"]
+__all__ = [
+    "AcceleratorKind",
+    "CacheFormat",
+    "KernelChoice",
+    "Precision",
+    "ReplayMode",
+    "WeightFormat",
+]
 
 
 class Precision(StrEnum):
@@ -23,6 +30,19 @@ class CacheFormat(StrEnum):
 
     AUTO = "auto"
     PLAIN = "plain"
+    RELEASED = "released"
+
+
+class WeightFormat(StrEnum):
+    """How matrices are held that a checkpoint stores packed (fp8 with tile scales, mxfp4).
+
+    DEQUANTISED: in the arithmetic of the model. PACKED: as they are stored. RELEASED: packed,
+    and products round their inputs to fp8 as the release does (W8A8, W4A8).
+    """
+
+    AUTO = "auto"
+    DEQUANTISED = "dequantised"
+    PACKED = "packed"
     RELEASED = "released"
 
 

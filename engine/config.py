@@ -18,6 +18,7 @@ from engine.choices import (
     KernelChoice,
     Precision,
     ReplayMode,
+    WeightFormat,
 )
 from engine.config_rules import CHOICES, checked, says
 from engine.environment import read_fields, warn_of_ignored
@@ -46,6 +47,13 @@ class EngineConfig:
     cache_format: CacheFormat = field(
         default=CacheFormat.AUTO,
         metadata=says("Cache rows: auto is plain on a CPU, released on an accelerator."),
+    )
+    weights: WeightFormat = field(
+        default=WeightFormat.AUTO,
+        metadata=says(
+            "Matrices of a quantised checkpoint: dequantised, packed, or released (packed, and "
+            "products round their inputs as the release does); auto is dequantised."
+        ),
     )
     accelerator: AcceleratorKind = field(
         default=AcceleratorKind.AUTO,

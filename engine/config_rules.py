@@ -12,6 +12,7 @@ from engine.choices import (
     KernelChoice,
     Precision,
     ReplayMode,
+    WeightFormat,
 )
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class ModelLimits(Protocol):
 CHOICES: dict[str, type[StrEnum]] = {
     "dtype": Precision,
     "cache_format": CacheFormat,
+    "weights": WeightFormat,
     "accelerator": AcceleratorKind,
     "replay_mode": ReplayMode,
     "admission": AdmissionMode,

@@ -15,10 +15,11 @@ from engine.models.single import SingleSequence
 from kernels.topk.reference import first_argmax
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from engine.golden import Golden
     from engine.models.deepseek_v41.config import DeepseekV41Config
+    from kernels.matmul.weights import Weight
 
 NUDGE = 2.0**-23  # largest relative change of a weight in `nudged_logits`
 
@@ -45,7 +46,7 @@ class GoldenOutputs:
     token_map: Sequence[int]
     device: torch.device | str
 
-    def model(self, weights: dict[str, Tensor], *, released_caches: bool) -> DeepseekV41Model:
+    def model(self, weights: Mapping[str, Weight], *, released_caches: bool) -> DeepseekV41Model:
         """A float32 model of these weights, which may differ from the checkpoint's."""
         return DeepseekV41Model(
             self.config,

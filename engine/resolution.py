@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from engine.choices import AcceleratorKind, CacheFormat, KernelChoice, Precision, ReplayMode
+from engine.choices import (
+    AcceleratorKind,
+    CacheFormat,
+    KernelChoice,
+    Precision,
+    ReplayMode,
+    WeightFormat,
+)
 from engine.errors import ConfigError
 from kernels.target import triton_is_installed
 
@@ -23,6 +30,7 @@ class ResolvedConfig:
     config: EngineConfig
     dtype: Precision
     cache_format: CacheFormat
+    weights: WeightFormat
     accelerator: AcceleratorKind
     kernels: KernelChoice  # REFERENCE or TRITON; single operations may still lack the latter
     draft_length: int
@@ -61,6 +69,7 @@ def resolve(
         config=config,
         dtype=dtype,
         cache_format=cache_format,
+        weights=_weights(config),
         accelerator=kind,
         kernels=_kernels(config, dtype, on_cpu=on_cpu),
         draft_length=draft_length,
@@ -72,6 +81,12 @@ def resolve(
         prefill_chunk_tokens=_chunk_tokens(config),
         overlap=config.overlap and not on_cpu,
     )
+
+
+def _weights(config: EngineConfig) -> WeightFormat:
+    if config.weights is WeightFormat.AUTO:
+        return WeightFormat.DEQUANTISED
+    return config.weights
 
 
 def _chunk_tokens(config: EngineConfig) -> int:

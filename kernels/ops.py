@@ -23,6 +23,8 @@ from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.indexer import reference as indexer
+from kernels.matmul import reference as matmul
+from kernels.matmul.weights import Weight
 from kernels.norm import reference as norm
 from kernels.rotary import reference as rotary
 from kernels.rotary.reference import Rotation
@@ -35,6 +37,8 @@ from kernels.topk import reference as topk
 class Ops:
     """One implementation of each operation; signatures and results are the definition's."""
 
+    linear: Callable[[Tensor, Weight], Tensor] = matmul.linear
+    grouped_linear: Callable[[Tensor, Weight], Tensor] = matmul.grouped_linear
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
     rotation: Callable[[Tensor, Tensor], Rotation] = rotary.rotation
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate

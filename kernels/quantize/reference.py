@@ -15,6 +15,8 @@ from kernels.errors import WorkbenchError
 E4M3_MAX = 448.0
 E2M1_MAX = 6.0
 SMALLEST_NORMAL = 2.0**-126
+MXFP4_GROUP = 32
+LEAST_AMAX = 1e-4  # of a group of activations: keeps its scale away from zero
 
 _NAN_SCALE = 255
 _E2M1_VALUES = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
@@ -100,8 +102,9 @@ def quantise_fp8_blocks(
 def dequantise_fp8_blocks(
     weight: torch.Tensor, scale: torch.Tensor, block: tuple[int, int]
 ) -> torch.Tensor:
-    """Return the float32 [o, i] of `quantise_fp8_blocks` output (scales may be uint8 too)."""
-    expected = tuple(-(-size // step) for size, step in zip(weight.shape, block, strict=True))
+    """Return the float32 [..., o, i] of `quantise_fp8_blocks` output (scales may be uint8 too)."""
+    tiles = (-(-size // step) for size, step in zip(weight.shape[-2:], block, strict=True))
+    expected = (*weight.shape[:-2], *tiles)
     if tuple(scale.shape) != expected:
         raise FormatError(
             f"a weight of {list(weight.shape)} in tiles of {list(block)} needs scales of "
@@ -116,7 +119,7 @@ def quantise_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     Returns int8 [o, i / 2] (`pack_nibbles`) and float8_e8m0fnu [o, i / 32]. FormatError where
     32 does not divide i.
     """
-    groups = grouped(weight.to(torch.float32), 32)
+    groups = grouped(weight.to(torch.float32), MXFP4_GROUP)
     amax = groups.abs().amax(-1).clamp_min(E2M1_MAX * SMALLEST_NORMAL)
     scale = ue8m0_scale(amax, E2M1_MAX)
     code = e2m1_encode(groups / ue8m0_value(scale).unsqueeze(-1)).flatten(-2)
@@ -124,8 +127,8 @@ def quantise_mxfp4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def dequantise_mxfp4(packed: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
-    """Return the float32 [o, i] of int8 or uint8 [o, i / 2] and ue8m0 scales [o, i / 32]."""
-    groups = grouped(e2m1_value(unpack_nibbles(packed)), 32)
+    """The float32 [..., o, i] of int8 or uint8 [..., o, i / 2] and ue8m0 [..., o, i / 32]."""
+    groups = grouped(e2m1_value(unpack_nibbles(packed)), MXFP4_GROUP)
     if groups.shape[:-1] != scale.shape:
         raise FormatError(
             f"packed weights of {list(packed.shape)} need scales of "
@@ -144,6 +147,32 @@ def grouped(x: torch.Tensor, group: int) -> torch.Tensor:
     return x.unflatten(-1, (-1, group))
 
 
+def quantise_groups(x: torch.Tensor, group: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Round activations [..., width] to e4m3 in groups of `group` along the last dimension.
+
+    Returns float8_e4m3fn [..., width] and uint8 ue8m0 scales [..., ceil(width / group)]; the
+    last group may be smaller. The scale is `ue8m0_scale` of the largest magnitude, of 1e-4 at
+    least; a group with a NaN or an infinity has the scale 255 and is NaN throughout.
+    """
+    width = x.shape[-1]
+    padded = torch.nn.functional.pad(x.to(torch.float32), (0, -width % group))
+    groups = padded.unflatten(-1, (-1, group))
+    scale = ue8m0_scale(groups.abs().amax(-1).clamp_min(LEAST_AMAX), E4M3_MAX)
+    values = e4m3_round(groups / ue8m0_value(scale).unsqueeze(-1))
+    return values.flatten(-2)[..., :width], scale
+
+
+def dequantise_groups(values: torch.Tensor, scale: torch.Tensor, group: int) -> torch.Tensor:
+    """The float32 [..., width] of `quantise_groups` output."""
+    spread = ue8m0_value(scale).repeat_interleave(group, -1)[..., : values.shape[-1]]
+    return values.to(torch.float32) * spread
+
+
+def round_groups(x: torch.Tensor, group: int) -> torch.Tensor:
+    """What `quantise_groups` leaves of x, in the dtype of x."""
+    return dequantise_groups(*quantise_groups(x, group), group).to(x.dtype)
+
+
 def _tile_amax(weight: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
     rows, columns = block
     height, width = weight.shape
@@ -153,5 +182,5 @@ def _tile_amax(weight: torch.Tensor, block: tuple[int, int]) -> torch.Tensor:
 
 def _spread(scale: torch.Tensor, block: tuple[int, int], shape: torch.Size) -> torch.Tensor:
     rows, columns = block
-    tall = scale.repeat_interleave(rows, 0)[: shape[0]]
-    return tall.repeat_interleave(columns, 1)[:, : shape[1]]
+    tall = scale.repeat_interleave(rows, -2)[..., : shape[-2], :]
+    return tall.repeat_interleave(columns, -1)[..., : shape[-1]]

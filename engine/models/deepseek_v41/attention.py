@@ -15,7 +15,6 @@ from engine.models.deepseek_v41.parameters import AttentionParameters, attention
 from engine.models.deepseek_v41.selection import Indexer, read_shared
 from engine.models.deepseek_v41.selection_rows import publish_rows
 from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
-from kernels.matmul.reference import grouped_linear, linear
 from kernels.rotary.reference import Rotation
 
 if TYPE_CHECKING:
@@ -36,10 +35,10 @@ class Projected(NamedTuple):
 def project(x: Tensor, parameters: AttentionParameters, turn: Rotation) -> Projected:
     """Queries and raw keys of x [rows, width]."""
     ops = parameters.ops
-    down = linear(x, parameters.down)
+    down = ops.linear(x, parameters.down)
     latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
     latent = ops.rms_norm(latent, parameters.q_norm, parameters.eps)
-    queries = linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
+    queries = ops.linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
     return Projected(queries=ops.rotate(queries, turn), kv=kv, latent=latent)
 
 
@@ -51,9 +50,10 @@ def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tens
 
 def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
     """Undo the rotation of [rows, heads, dim] at the query and project: [rows, width]."""
-    flat = parameters.ops.rotate(attended, turn.inverse).flatten(1)
+    ops = parameters.ops
+    flat = ops.rotate(attended, turn.inverse).flatten(1)
     grouped = flat.unflatten(1, (parameters.wo_a.shape[0], -1))
-    return linear(grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
+    return ops.linear(ops.grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,6 +101,20 @@ def tile(parameter: Parameter, config: DeepseekV41Config) -> tuple[int, int]:
     return config.weight_block_size
 
 
+def is_packed(parameter: Parameter) -> bool:
+    """Whether products can take it as it is stored."""
+    return parameter.storage in (Storage.FP8_BLOCKS, Storage.MXFP4)
+
+
+def input_group(name: str, parameter: Parameter, config: DeepseekV41Config) -> int | None:
+    """Values of the other operand that the release rounds together; None where it rounds none."""
+    if name.endswith("wo_a.weight"):
+        return None
+    if parameter.storage is Storage.MXFP4 or config.weight_block_size is None:
+        return MXFP4_GROUP
+    return config.weight_block_size[1]
+
+
 def parameters(config: DeepseekV41Config) -> dict[str, Parameter]:
     """Return the parameters of the text model, DSpark stages included, by released name."""
     table = dict(_ends(config))

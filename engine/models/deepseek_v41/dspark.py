@@ -52,7 +52,7 @@ class Stage:
     def write_context(self, context: Tensor, half: Half, caches: CacheStorage) -> None:
         """Keys of target positions from their projected taps [rows, width]."""
         attention, name, turn = self.attention, context_name(self.number), half.plain
-        kv = linear(context, attention.wkv)
+        kv = attention.ops.linear(context, attention.wkv)
         if half.rows.in_place:
             places = half.ring_places(caches, name)
             rows = cached_rows(caches, name)
@@ -67,11 +67,11 @@ class Drafter:
     def __init__(self, weights: Weights, config: DeepseekV41Config, shared: Shared) -> None:
         self._config = config
         self._shared = shared
-        self._rms_norm = weights.ops.rms_norm
+        self._rms_norm, self._linear = weights.ops.rms_norm, weights.ops.linear
         self._reads_caches = weights.ops.reads_caches
         stages = config.num_nextn_predict_layers
         first, last = weights.under("mtp.0."), weights.under(f"mtp.{stages - 1}.")
-        self._main_proj = first["main_proj.weight"]
+        self._main_proj = first.matrix("main_proj.weight")
         self._main_norm = first.wide("main_norm.weight")
         self._norm = last.wide("norm.weight")
         self._markov_embed = last.wide("markov_head.embed.weight")
@@ -82,7 +82,7 @@ class Drafter:
     def write_context(self, taps: Tensor, half: Half, caches: CacheStorage) -> None:
         """Context rows of every stage from the taps [rows, targets * width] of the half."""
         context = self._rms_norm(
-            linear(taps, self._main_proj), self._main_norm, self._config.rms_norm_eps
+            self._linear(taps, self._main_proj), self._main_norm, self._config.rms_norm_eps
         )
         for stage in self._stages:
             stage.write_context(context, half, caches)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.errors import CheckpointError
 from kernels.engram.reference import HashConstants, hash_constants
-from kernels.matmul.reference import linear
+from kernels.matmul.weights import Weight
 from kernels.ops import Ops
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Engram:
 
     constants: HashConstants
     table: Tensor  # [table rows, head dim]
-    project: Tensor  # [(n + 1) * width, columns * head dim]: a key per stream, then the value
+    project: Weight  # [(n + 1) * width, columns * head dim]: a key per stream, then the value
     weight: Tensor  # [n, width] product of the norms' weights
     eps: float
     ops: Ops
@@ -66,7 +66,7 @@ class Engram:
         return cls(
             constants=constants.to(table.device),
             table=table,
-            project=weights["wkv.weight"],
+            project=weights.matrix("wkv.weight"),
             weight=weights.wide("q_weight") * weights.wide("k_weight"),
             eps=config.rms_norm_eps,
             ops=weights.ops,
@@ -75,7 +75,8 @@ class Engram:
     def add(self, streams: Tensor, ngrams: Tensor) -> Tensor:
         """Streams [rows, n, width] with the memory of the n-grams [rows, ngram] added."""
         found = self.ops.look_up(ngrams, self.constants, self.table)
-        return self.ops.gated_add(streams, linear(found, self.project), self.weight, self.eps)
+        kv = self.ops.linear(found, self.project)
+        return self.ops.gated_add(streams, kv, self.weight, self.eps)
 
 
 def read_engrams(weights: Weights, config: DeepseekV41Config) -> dict[int, Engram]:

@@ -15,7 +15,6 @@ from engine.models.deepseek_v41.parameters import (
     moe_parameters,
 )
 from kernels.hyper_connection.reference import Mixing, collapse
-from kernels.matmul.reference import linear
 from kernels.ops import Ops
 from kernels.precision import at_least_float32
 
@@ -100,6 +99,6 @@ class Block:
 def run_moe(x: Tensor, moe: MoeParameters) -> Tensor:
     """Routed experts plus the shared one: x [rows, width], same shape and dtype back."""
     chosen, weights = moe.ops.route(x, moe.router)
-    inner = moe.ops.swiglu(linear(x, moe.shared_gate_up), moe.experts.limit, None)
-    shared = linear(inner, moe.shared_down)
+    inner = moe.ops.swiglu(moe.ops.linear(x, moe.shared_gate_up), moe.experts.limit, None)
+    shared = moe.ops.linear(inner, moe.shared_down)
     return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)

@@ -22,6 +22,7 @@ from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
 from engine.models.deepseek_v41.step import Step
 from kernels.matmul.reference import linear
+from kernels.matmul.weights import Weight
 from kernels.ops import REFERENCE, Ops
 
 if TYPE_CHECKING:
@@ -41,17 +42,17 @@ class _Layer:
 class DeepseekV41Model:
     """The Model protocol for the text half of a V4.1 release.
 
-    `weights` are dequantised, under their released names without `.scale`, all on one device;
-    they are copied where layers fuse them, so the caller may let go of the mapping. `dtype` is
-    that of activations and matrices; norms, mHC, routing, softmax and logits run in at least
-    float32, and a float64 model is float64 throughout. `released_caches` declares the packed
-    row formats, and rounds what attention sees accordingly.
+    `weights` are plain or packed, under their released names without `.scale`, all on one
+    device; they are copied where layers fuse them, so the caller may let go of the mapping.
+    `dtype` is that of activations and plain matrices; norms, mHC, routing, softmax and logits
+    run in at least float32, and a float64 model is float64 throughout. `released_caches`
+    declares the packed row formats, and rounds what attention sees accordingly.
     """
 
     def __init__(
         self,
         config: DeepseekV41Config,
-        weights: Mapping[str, Tensor],
+        weights: Mapping[str, Weight],
         *,
         dtype: torch.dtype,
         released_caches: bool,

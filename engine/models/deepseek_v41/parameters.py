@@ -12,6 +12,7 @@ from engine.errors import CheckpointError
 from kernels.cache_ops.reference import RowNorm
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection.reference import Mixing
+from kernels.matmul.weights import Weight, dense, joined, rows_of, split_rows, stacked
 from kernels.ops import REFERENCE, Ops
 from kernels.precision import at_least_float32
 from kernels.routing.reference import Router
@@ -24,12 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Weights:
-    """Dequantised tensors under a name prefix; a missing one is a CheckpointError naming it.
+    """Weights under a name prefix; a missing one is a CheckpointError naming it.
 
     `ops` are the kernels that the layers read from here will call.
     """
 
-    tensors: Mapping[str, Tensor]
+    tensors: Mapping[str, Weight]
     dtype: torch.dtype
     ops: Ops = REFERENCE
     prefix: str = ""
@@ -39,13 +40,19 @@ class Weights:
         return replace(self, prefix=self.prefix + prefix)
 
     def __getitem__(self, name: str) -> Tensor:
-        return self._find(name).to(self.dtype)
+        """The plain tensor in the dtype of activations."""
+        return dense(self._find(name), self.dtype)
 
     def wide(self, name: str) -> Tensor:
         """The tensor in at least float32: norms, router, mHC, sinks."""
-        return self._find(name).to(at_least_float32(self.dtype))
+        return dense(self._find(name), at_least_float32(self.dtype))
 
-    def _find(self, name: str) -> Tensor:
+    def matrix(self, name: str) -> Weight:
+        """As it is held: packed, or plain in the dtype of activations."""
+        found = self._find(name)
+        return found.to(self.dtype) if isinstance(found, Tensor) else found
+
+    def _find(self, name: str) -> Weight:
         full = self.prefix + name
         if full not in self.tensors:
             raise CheckpointError(f"lacks the tensor {full}")
@@ -58,8 +65,8 @@ class MoeParameters:
 
     router: Router
     experts: Experts
-    shared_gate_up: Tensor  # [2 * inner, width]
-    shared_down: Tensor  # [width, inner]
+    shared_gate_up: Weight  # [2 * inner, width]
+    shared_down: Weight  # [width, inner]
     ops: Ops
 
 
@@ -78,18 +85,18 @@ def moe_parameters(
             scale=config.routed_scaling_factor,
         ),
         experts=Experts(
-            gate_up=torch.stack([_gate_up(expert) for expert in each]),
-            down=torch.stack([expert["w2.weight"] for expert in each]),
+            gate_up=stacked([_gate_up(expert) for expert in each], weights.dtype),
+            down=stacked([expert.matrix("w2.weight") for expert in each], weights.dtype),
             limit=config.swiglu_limit,
         ),
         shared_gate_up=_gate_up(shared),
-        shared_down=shared["w2.weight"],
+        shared_down=shared.matrix("w2.weight"),
         ops=weights.ops,
     )
 
 
-def _gate_up(expert: Weights) -> Tensor:
-    return torch.cat((expert["w1.weight"], expert["w3.weight"]))
+def _gate_up(expert: Weights) -> Weight:
+    return joined([expert.matrix(f"{name}.weight") for name in ("w1", "w3")], expert.dtype)
 
 
 def mixing_parameters(weights: Weights, config: DeepseekV41Config, sublayer: str) -> Mixing:
@@ -111,12 +118,12 @@ def mixing_parameters(weights: Weights, config: DeepseekV41Config, sublayer: str
 class AttentionParameters:
     """Projections of one attention sublayer, whatever it attends to."""
 
-    down: Tensor  # [q_lora + head_dim, width]: wq_a and wkv
+    down: Weight  # [q_lora + head_dim, width]: wq_a and wkv
     q_norm: Tensor
     kv_norm: Tensor
-    wq_b: Tensor  # [heads * head_dim, q_lora]
-    wo_a: Tensor  # [groups, o_lora, heads * head_dim / groups]
-    wo_b: Tensor  # [width, groups * o_lora]
+    wq_b: Weight  # [heads * head_dim, q_lora]
+    wo_a: Weight  # [groups, o_lora, heads * head_dim / groups]
+    wo_b: Weight  # [width, groups * o_lora]
     sink: Tensor  # [heads]
     eps: float
     head_dim: int
@@ -128,20 +135,21 @@ class AttentionParameters:
         return RowNorm(weight=self.kv_norm, eps=self.eps)
 
     @property
-    def wkv(self) -> Tensor:
+    def wkv(self) -> Weight:
         """The part of `down` that makes keys."""
-        return self.down[-self.head_dim :]
+        most = self.down.shape[-2]
+        return rows_of(self.down, most - self.head_dim, most)
 
 
 def attention_parameters(weights: Weights, config: DeepseekV41Config) -> AttentionParameters:
     """Read the projections under the prefix `...attn.`."""
     return AttentionParameters(
-        down=torch.cat((weights["wq_a.weight"], weights["wkv.weight"])),
+        down=joined([weights.matrix(f"{n}.weight") for n in ("wq_a", "wkv")], weights.dtype),
         q_norm=weights.wide("q_norm.weight"),
         kv_norm=weights.wide("kv_norm.weight"),
-        wq_b=weights["wq_b.weight"],
-        wo_a=weights["wo_a.weight"].unflatten(0, (config.o_groups, config.o_lora_rank)),
-        wo_b=weights["wo_b.weight"],
+        wq_b=weights.matrix("wq_b.weight"),
+        wo_a=split_rows(weights.matrix("wo_a.weight"), config.o_groups, weights.dtype),
+        wo_b=weights.matrix("wo_b.weight"),
         sink=weights.wide("attn_sink"),
         eps=config.rms_norm_eps,
         head_dim=config.head_dim,

@@ -14,6 +14,7 @@ from engine.models.deepseek_v41.step import Published, Selection
 from kernels.cache_ops.reference import paged_rows
 from kernels.indexer.reference import candidate_rows, index_scores
 from kernels.matmul.reference import linear
+from kernels.matmul.weights import Weight
 from kernels.ops import Ops
 from kernels.rotary.reference import Rotation
 from kernels.topk.reference import positions_of, top_k_mask
@@ -31,7 +32,7 @@ class Indexer:
 
     owner: int
     ratio: int
-    wq_b: Tensor  # [heads * dim, q_lora]
+    wq_b: Weight  # [heads * dim, q_lora]
     weights_proj: Tensor  # [heads, width]
     heads: int
     topk: int
@@ -52,7 +53,7 @@ class Indexer:
         return cls(
             owner=plan.kv_owner,
             ratio=plan.ratio,
-            wq_b=weights["indexer.wq_b.weight"],
+            wq_b=weights.matrix("indexer.wq_b.weight"),
             weights_proj=weights["indexer.weights_proj.weight"],
             heads=config.index_n_heads,
             topk=config.index_topk,
@@ -97,7 +98,7 @@ class Indexer:
 
     def queries(self, x: Tensor, low_rank: Tensor, turn: Rotation) -> tuple[Tensor, Tensor]:
         """Rotated queries [rows, heads, dim], as cached keys are rounded, and their weights."""
-        heads = linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
+        heads = self.ops.linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
         queries = self.ops.rotate(heads, turn)
         if self.released_caches:
             queries = self.ops.quantise_dequantise(queries, RowFormat.FP4_GROUP32.value)

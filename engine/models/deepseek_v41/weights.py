@@ -20,12 +20,15 @@ from engine.models.deepseek_v41.contract import (
     Parameter,
     Storage,
     TensorSpec,
+    input_group,
+    is_packed,
     parameters,
     stored_tensors,
     tile,
     vision_parameters,
 )
 from engine.models.deepseek_v41.shards import StoredTensor, fingerprint, read_shards
+from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
 from kernels.quantize.reference import dequantise_fp8_blocks, dequantise_mxfp4
 
 if TYPE_CHECKING:
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
 
     from engine.models.deepseek_v41.config import DeepseekV41Config
 
-__all__ = ["check_headers", "fingerprint", "load_weights"]
+__all__ = ["check_headers", "fingerprint", "load_packed_weights", "load_weights"]
 
 _PLAIN = ("BF16", "F16", "F32", "F64")
 _NAMED_AT_MOST = 10
@@ -60,6 +63,29 @@ def load_weights(
         _check(stored, config, where=str(model_dir))
         return {
             name: _load(name, parameter, stored, config, dtype).to(device)
+            for name, parameter in parameters(config).items()
+        }
+
+
+def load_packed_weights(
+    model_dir: Path,
+    config: DeepseekV41Config,
+    *,
+    dtype: torch.dtype,
+    device: torch.device | str,
+    rounds_inputs: bool,
+) -> dict[str, Weight]:
+    """As `load_weights`, but matrices stay packed where the checkpoint has them so.
+
+    `rounds_inputs`: products with them round their inputs as the release does (not those of
+    `wo_a`, which the release multiplies in bfloat16). Tables are dequantised.
+    """
+    with read_shards(model_dir) as stored:
+        _check(stored, config, where=str(model_dir))
+        return {
+            name: _packed(name, parameter, stored, config, rounds_inputs).to(device)
+            if is_packed(parameter) and stored[name].dtype not in _PLAIN
+            else _load(name, parameter, stored, config, dtype).to(device)
             for name, parameter in parameters(config).items()
         }
 
@@ -147,6 +173,22 @@ def _load(
         tiles = slice(rows.start // block[0], -(-rows.stop // block[0]))
         loaded[rows] = dequantise_fp8_blocks(weight[rows], scale[tiles], block)
     return loaded
+
+
+def _packed(
+    name: str,
+    parameter: Parameter,
+    stored: dict[str, StoredTensor],
+    config: DeepseekV41Config,
+    rounds_inputs: bool,
+) -> Weight:
+    scale = stored[name.removesuffix(".weight") + ".scale"].read().view(torch.uint8).clone()
+    group = input_group(name, parameter, config) if rounds_inputs else None
+    if parameter.storage is Storage.MXFP4:
+        packed = stored[name].read().view(torch.uint8).clone()
+        return Mxfp4Weight(packed=packed, scales=scale, input_group=group)
+    values = stored[name].read().clone()
+    return Fp8Weight(values=values, scales=scale, tile=tile(parameter, config), input_group=group)
 
 
 def _slices(rows: int, tile_rows: int) -> Iterator[slice]:
