@@ -22,6 +22,7 @@ from workbench.figures import (
     pareto,
     percent,
     plural,
+    samples_words,
     span_words,
 )
 
@@ -152,7 +153,7 @@ def ranking_table(
         columns[head(name, shown)] = rows[name].tolist()
         columns["95 % interval" + " " * len(columns)] = [
             (interval(low, high) if len(common) < 2 else span_words(low, high, int(count), name))
-            or f"none, n={n:.0f}"
+            or f"none, {samples_words(n)}"
             for low, high, n, count in cells
         ]
     return pd.DataFrame(columns)

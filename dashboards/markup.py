@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from html import escape
 
 import workbench as wb
-from workbench.figures import MISSING, Best, number, plural, repeats_words, span_words
+from workbench.figures import (
+    MISSING,
+    Best,
+    number,
+    plural,
+    repeats_words,
+    samples_words,
+    span_words,
+)
 
 STATE_TONES = {
     "complete": "good",
@@ -107,7 +115,7 @@ def tile(label: str, found: Best, target: str | None) -> str:
     else:
         span = span_words(found.low, found.high, found.repeats, found.spec.name)
         told = span or ", ".join(filter(None, ["no interval", repeats_words(found.repeats)]))
-        ranged = f"{told}, n={found.n:,}"
+        ranged = f"{told}, {samples_words(found.n)}"
         body = (
             f'<div class="value">{number(found.value)} <small>{escape(found.spec.unit)}</small>'
             f'</div><div class="range">{ranged}</div><div class="where">{escape(found.where)}</div>'

@@ -11,7 +11,7 @@ NO_SUCCESS = "no request succeeded"
 NO_END_INSIDE = "every request that succeeded ended outside the window"
 
 
-def missing(reason: str, n: int = 0) -> MetricValue:
+def missing(reason: str, n: int | None = 0) -> MetricValue:
     """A number that cannot be had."""
     return MetricValue(value=None, n=n, reason=reason)
 
@@ -25,6 +25,6 @@ def finite(value: MetricValue) -> MetricValue:
     return replace(value, low=None, high=None)
 
 
-def ratio(over: float, under: float, n: int, reason: str) -> MetricValue:
+def ratio(over: float, under: float, n: int | None, reason: str) -> MetricValue:
     """over / under; missing for `reason` where there is nothing to divide by."""
     return MetricValue(value=over / under, n=n) if under > 0 else missing(reason, n)

@@ -121,10 +121,23 @@ class MetricValue:
     """One number with its sample size and, where it can be had, a 95 % interval."""
 
     value: float | None
-    n: int
+    n: int | None  # samples; None: a number of another tool that does not tell how many
     low: float | None = None
     high: float | None = None
     reason: str | None = None  # why value is None, or why several repeats give no interval
+    basis: str | None = None  # how another tool came by it; None: as the catalogue defines it
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForeignNumber:
+    """One cell of another tool's result file, as that tool calls it."""
+
+    key: str
+    value: float | str | None
+    unit: str  # of the value here, which may be converted; "": not told
+    meaning: str  # what the tool computes
+    metric: str | None = None  # of the catalogue, that took it; None: there is none like it
+    reason: str | None = None  # why value is None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -241,3 +254,4 @@ class TrialRecord:
     must agree."""
     failure: FailureKind | None = None  # of a FAILED trial that measured nothing
     evals: tuple[EvalAnswer, ...] = ()  # () where no question was asked
+    foreign: tuple[ForeignNumber, ...] = ()  # of an imported result, all that its file tells

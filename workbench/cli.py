@@ -18,6 +18,7 @@ from workbench import (
     cli_compare,
     cli_cost,
     cli_eval,
+    cli_import,
     cli_plan,
     cli_report,
     cli_run,
@@ -73,8 +74,8 @@ def options(
 
 
 MODULES = (
-    cli_plan, cli_run, cli_eval, cli_show, cli_compare, cli_report, cli_cost, cli_calibrate,
-    cli_check,
+    cli_plan, cli_run, cli_eval, cli_show, cli_compare, cli_report, cli_import, cli_cost,
+    cli_calibrate, cli_check,
 )  # fmt: skip
 for commands in (module.COMMANDS for module in MODULES):
     for name, function in commands.items():

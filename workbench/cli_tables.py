@@ -217,7 +217,7 @@ def _band_document(front: Front, group: str) -> dict[str, object]:
 def show_metrics(metrics: Mapping[str, MetricValue]) -> None:
     """Three digits and units; what is missing in one line with its reasons."""
     rows = [
-        (name, number(m.value), _unit(name), str(m.n), interval(m.low, m.high))
+        (name, number(m.value), _unit(name), _count(m.n), interval(m.low, m.high))
         for name, m in metrics.items()
         if m.value is not None
     ]
@@ -252,6 +252,10 @@ def _number(point: pd.Series, metric: str) -> dict[str, object]:
 def _heading(metric: str, room: bool) -> str:
     spec = METRICS.get(metric)
     return SHORT[metric] if metric in SHORT and not room else spec.heading if spec else metric
+
+
+def _count(n: int | None) -> str:
+    return "not told" if n is None else str(n)
 
 
 def _unit(metric: str) -> str:

@@ -10,6 +10,7 @@ WorkbenchError
     DriftError            code or checkpoint changed since the run began
     ComparisonError       points that may not share one front
     BundleError           an archive of a report that is damaged or unsafe
+    ForeignFileError      a file of another tool that cannot be imported
     PriceError            a price table that cannot be read
     MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
@@ -59,6 +60,10 @@ class ComparisonError(BenchError):
 
 class BundleError(BenchError):
     """An archive of a report that is damaged, incomplete or unsafe to unpack."""
+
+
+class ForeignFileError(BenchError):
+    """A file of another tool that is unknown, damaged or says nothing; nothing was stored."""
 
 
 class MemoryTooSmallError(BenchError):

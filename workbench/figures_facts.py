@@ -14,7 +14,15 @@ from experiments.metric_specs import MetricSpec
 from experiments.records import RequestRecord, TrialRecord
 from workbench.catalogue import METRICS
 from workbench.columns import words_of
-from workbench.figures_text import MISSING, axis_phrase, in_order, number, plural, value_text
+from workbench.figures_text import (
+    MISSING,
+    axis_phrase,
+    in_order,
+    number,
+    plural,
+    samples,
+    value_text,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +33,7 @@ class Best:
     value: float | None
     low: float | None = None
     high: float | None = None
-    n: int = 0
+    n: int | None = 0  # None: not told
     repeats: int = 1  # that the value is the mean of
     trial_id: str | None = None
     where: str = ""  # the trial's cell in words
@@ -48,7 +56,7 @@ def best(points: pd.DataFrame, metric: str) -> Best:
         value=float(row[metric]),
         low=_number(row[f"{metric}.low"]),
         high=_number(row[f"{metric}.high"]),
-        n=int(row[f"{metric}.n"]),
+        n=samples(row[f"{metric}.n"]),
         repeats=int(row.get("repeats", 1)),
         trial_id=str(row["trial_id"]),
         where=cell_words(points, usable.loc[[place]])[0],

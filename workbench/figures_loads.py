@@ -7,7 +7,7 @@ import pandas as pd
 from workbench.catalogue import METRICS
 from workbench.columns import words_of
 from workbench.figures_ratios import levels, usable, varied
-from workbench.figures_text import axis_phrase, value_text
+from workbench.figures_text import axis_phrase, samples, value_text
 
 LOAD_AXES = tuple(f"axis.{name}" for name in (
     "batch_size", "concurrency", "rate", "time_scale", "token_budget"))  # fmt: skip
@@ -48,7 +48,7 @@ def _named(row: pd.Series, metric: str, others: list[str]) -> dict[str, object]:
         "value": float(row[metric]),
         "low": float(row[f"{metric}.low"]),
         "high": float(row[f"{metric}.high"]),
-        "n": int(row[f"{metric}.n"]),
+        "n": samples(row[f"{metric}.n"]),
         "repeats": int(row.get("repeats", 1)),
         "trial_id": str(row["trial_id"]),
     }

@@ -34,6 +34,8 @@ from workbench.figures_text import (
     number,
     plural,
     safe,
+    samples,
+    samples_words,
     short,
     value_text,
 )
@@ -90,7 +92,7 @@ def _number(row: pd.Series, metric: str, others: list[str]) -> dict[str, object]
         "value": float(row[metric]),
         "low": float(row[f"{metric}.low"]),
         "high": float(row[f"{metric}.high"]),
-        "n": int(row[f"{metric}.n"]),
+        "n": samples(row[f"{metric}.n"]),
         "where": ", ".join(axis_phrase(name, value_text(row[name])) for name in others),
         "trial_id": str(row["trial_id"]),
         "why": "",
@@ -168,7 +170,7 @@ def _cell_texts(rows: pd.DataFrame) -> list[str]:
     return [
         ""
         if not np.isfinite(row.value)
-        else number(row.value) + f"<br>{interval(row.low, row.high) or f'n={row.n:,}'}"
+        else number(row.value) + f"<br>{interval(row.low, row.high) or samples_words(row.n)}"
         for row in rows.itertuples()
     ]
 
@@ -182,7 +184,7 @@ def _cell_hovers(found: Cells) -> list[str]:
         span = interval(row.low, row.high)
         body = f"{MISSING} {safe(short(row.why, 90))}"
         if np.isfinite(row.value):
-            body = f"<b>{number(row.value)}</b> {safe(unit)}, n={row.n:,}"
+            body = f"<b>{number(row.value)}</b> {safe(unit)}, {samples_words(row.n)}"
             body += f"<br>95 % interval {span}" if span else ""
             body += f"<br>with {safe(short(row.where, 90))}" if row.where else ""
         texts.append(f"{head}<br>{body}")

@@ -36,6 +36,17 @@ def number(value: float | None) -> str:
     return f"{rounded:,.{max(0, digits)}f}"
 
 
+def samples(n: float | None) -> int | None:
+    """A count of samples out of a table; None where it is not told."""
+    return None if n is None or n != n else int(n)
+
+
+def samples_words(n: float | None) -> str:
+    """`n=1,234`, or that it is not told, as with numbers of other tools."""
+    known = samples(n)
+    return "n not told" if known is None else f"n={known:,}"
+
+
 def interval(low: float | None, high: float | None) -> str:
     """`low to high`, `at least low` where nothing bounds it above; empty without an interval."""
     shown = (number(low), number(high))

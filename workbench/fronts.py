@@ -199,7 +199,7 @@ def exclusions(points: pd.DataFrame, metrics: Sequence[str]) -> list[str | None]
     for name in reversed(metrics):  # what is told first overwrites what comes after it
         n, why = points.get(f"{name}.n"), points.get(f"{name}.reason")
         if n is not None:
-            found[~(n.to_numpy(dtype=float, na_value=np.nan) > 0)] = (
+            found[n.to_numpy(dtype=float, na_value=np.nan) <= 0] = (
                 f"{name} rests on no sample (n=0)"
             )
         value = points[name].to_numpy(dtype=float, na_value=np.nan)

@@ -17,6 +17,7 @@ FIRST_COLUMNS = (
     "run_id", *PLAIN[:4], "valid", "labels", "started_utc", "duration_s", "gates", "checkpoint",
 )  # fmt: skip
 GROUPS = (("axes", "axis"), ("engine", "engine"), ("workload", "workload"))
+BASIS = "basis"  # of a metric: how another tool came by it; no column where none did
 AGREEMENT = "agreement"  # of a judged document: whom the trial was held against
 
 
@@ -25,8 +26,8 @@ def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.D
 
     Columns: FIRST_COLUMNS, then axis.*, engine.*, workload.*, then agreement.reference,
     .first_difference, .off_reference and .off_first_difference where outputs were kept, then for
-    each metric `<metric>`, `<metric>.n`, `.low`, `.high`, `.reason`. A missing number is NaN,
-    with its reason.
+    each metric `<metric>`, `<metric>.n`, `.low`, `.high`, `.reason`, and `.basis` where another
+    tool computed it. A missing number is NaN, with its reason.
     """
     import pandas as pd
 
@@ -67,6 +68,8 @@ def _row(run_id: str, found: Mapping[str, object]) -> dict[str, object]:
 
 def _metric_cells(name: str, metric: Mapping[str, object]) -> dict[str, object]:
     parts = {f"{name}.{part}": metric[part] for part in ("n", "low", "high", "reason")}
+    if metric.get(BASIS) is not None:
+        parts[f"{name}.{BASIS}"] = metric[BASIS]
     return {name: metric["value"], **parts}
 
 

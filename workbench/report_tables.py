@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.catalogue import METRICS
 from workbench.columns import by_axes
 from workbench.figures_headline import headline
-from workbench.figures_text import MISSING, axis_words, number, value_text
+from workbench.figures_text import MISSING, axis_words, number, samples, value_text
 from workbench.words import WITHIN_RUN, interval_words, point_words
 
 if TYPE_CHECKING:
@@ -96,15 +96,15 @@ def measured(point: pd.Series, metric: str) -> Measured:
 def _spread(point: pd.Series, metric: str) -> str:
     """`11.9 to 12.8, n=64`; of several repeats with their number."""
     low, high, n = (point.get(f"{metric}.{part}") for part in ("low", "high", "n"))
-    return spread_words(low, high, int(n), int(point.get("repeats", 1)))
+    return spread_words(low, high, samples(n), int(point.get("repeats", 1)))
 
 
-def spread_words(low: float | None, high: float | None, n: int, repeats: int) -> str:
+def spread_words(low: float | None, high: float | None, n: int | None, repeats: int) -> str:
     """`11.9 to 12.8, n=64`, or `11.9 to 12.8 over 3 repeats, n=192`."""
     spread = interval_words(low, high, repeats)
     over = f"over {repeats} repeats" if repeats > 1 else ""
     said = " ".join(words for words in (spread, over) if words)
-    return ", ".join([*([said] if said else []), f"n={n}"])
+    return ", ".join([*([said] if said else []), "n not told" if n is None else f"n={n}"])
 
 
 def configuration(point: pd.Series) -> str:

@@ -41,6 +41,7 @@ class RunFacts:
     accelerator: str
     model: str
     parent: str | None = None  # the run whose points are measured again
+    origin: Mapping[str, object] | None = None  # of an imported run: tool, version, files, notes
 
 
 class Store:

@@ -111,6 +111,12 @@ class Run:
         return None if found is None else str(found)
 
     @property
+    def origin(self) -> Mapping[str, object] | None:
+        """Whose result this is: tool, tool_version, format, files, notes; None: measured here."""
+        found = self._facts.get("origin")
+        return found if isinstance(found, Mapping) else None
+
+    @property
     def planned(self) -> int:
         """How many trials the plan asks for: at most, until a stop rule or search has ended."""
         found = self.progress()

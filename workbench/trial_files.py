@@ -48,9 +48,9 @@ def document(record: TrialRecord) -> dict[str, object]:
         for field in dataclasses.fields(record)
         if field.name not in ROW_FIELDS
     }
-    facts["metrics"] = {
-        name: dataclasses.asdict(_honest(value)) for name, value in record.metrics.items()
-    }
+    facts["metrics"] = {name: _metric(value) for name, value in record.metrics.items()}
+    if not record.foreign:
+        del facts["foreign"]
     return {"format_version": FORMAT_VERSION, **facts}
 
 
@@ -60,6 +60,14 @@ def _plain(value: object) -> object:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value
+
+
+def _metric(metric: MetricValue) -> dict[str, object]:
+    """The fields of a metric; `basis` only where another tool computed it."""
+    found = dataclasses.asdict(_honest(metric))
+    if metric.basis is None:
+        del found["basis"]
+    return found
 
 
 def _honest(metric: MetricValue) -> MetricValue:

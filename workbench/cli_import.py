@@ -1,0 +1,92 @@
+"""The command that takes in what other tools measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from workbench.cli_options import JsonOption, StoreOption
+from workbench.cli_output import say, say_json, show_table
+from workbench.errors import UsageError
+from workbench.invocation import DEFAULT_STORE, command_line
+from workbench.store import Run, Store
+
+if TYPE_CHECKING:
+    from workbench.importers.intake import Intake
+
+
+def import_(
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="FILE...", help="Result files, of any tool.")
+    ] = None,
+    gpus: Annotated[
+        int | None,
+        typer.Option(help="Devices behind each result, where the files do not tell.", min=1),
+    ] = None,
+    formats: Annotated[bool, typer.Option(help="List what can be imported.")] = False,
+    store: StoreOption = DEFAULT_STORE,
+    json: JsonOption = False,
+) -> None:
+    """Store what other tools measured as runs: which tool wrote a file is found by its content."""
+    if formats:
+        _show_formats(json=json)
+        return
+    if not files:
+        raise UsageError("names no file.", where="FILE", remedy="`--formats` lists what there is.")
+    from workbench.importers.intake import import_files
+
+    found = import_files(files, Store(store), devices=gpus)
+    _say(found, store)
+    if json:
+        say_json(_document(found))
+
+
+def _show_formats(*, json: bool) -> None:
+    from workbench.importers.catalogue import FORMATS
+
+    rows = [
+        (one.name, one.tool, one.title, one.expects, "yes" if one.seen else "no, as documented")
+        for one in FORMATS
+    ]
+    headers = ("format", "tool", "file", "recognised by", "checked on a real file")
+    show_table("formats", headers, rows, whole=("format",))
+    if json:
+        say_json([dict(zip(headers, row, strict=True)) for row in rows])
+
+
+def _say(found: Intake, store: Path) -> None:
+    for path, run_id in found.known.items():
+        say(f"{path}: is in the store already, as {run_id}", style="yellow")
+    for run in found.runs:
+        say(f"{run.run_id}: {_told(run)}")
+        for note in _notes(run):
+            say(f"note: {note}", style="yellow")
+    if found.runs:
+        say(f"look at it with `{command_line('show', found.runs[-1].run_id, store=store)}`")
+
+
+def _told(run: Run) -> str:
+    summary = run.summary
+    counts = ", ".join(f"{n} {state}" for state, n in summary.counts.items() if n)
+    return f"{(run.origin or {}).get('tool')}, {summary.model} on {summary.accelerator}, {counts}"
+
+
+def _notes(run: Run) -> list[str]:
+    notes = (run.origin or {}).get("notes")
+    return [str(note) for note in notes] if isinstance(notes, list) else []
+
+
+def _document(found: Intake) -> dict[str, object]:
+    return {
+        "runs": [
+            {"run_id": run.run_id, "trials": run.planned, "origin": dict(run.origin or {})}
+            for run in found.runs
+        ],
+        "known": {str(path): run_id for path, run_id in found.known.items()},
+    }
+
+
+COMMANDS: dict[str, Callable[..., None]] = {"import": import_}

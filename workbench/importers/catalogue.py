@@ -1,0 +1,43 @@
+"""Every format that can be imported, and which of them a file is."""
+
+from __future__ import annotations
+
+from workbench.importers import inferencex, vllm
+from workbench.importers.document import Document, Form, refused
+from workbench.importers.foreign import Format
+
+FORMATS: tuple[Format, ...] = (*inferencex.FORMATS, *vllm.FORMATS)
+"""In the order in which they are tried: the first that recognises a file reads it."""
+
+MOST_KEYS = 12  # that a message names
+
+
+def format_of(document: Document) -> Format:
+    """The format of a file; ForeignFileError names what was found and what is expected."""
+    for one in FORMATS:
+        if one.recognises(document):
+            return one
+    raise refused(
+        document.path,
+        f"is {document.form} of no tool that is known: it holds {found_words(document)}.",
+        "Expected is one of: " + "; ".join(f"{one.title} ({one.expects})" for one in FORMATS) + ".",
+    )
+
+
+def found_words(document: Document) -> str:
+    """What stands in a document, in a few words."""
+    value = document.value
+    if document.form is Form.CSV and isinstance(value, list):
+        return f"the columns {_some(value[0] if value else [])}"
+    if isinstance(value, dict):
+        return f"the keys {_some(list(value))}"
+    if isinstance(value, list):
+        first = value[0] if value else None
+        keys = f", the first with the keys {_some(list(first))}" if isinstance(first, dict) else ""
+        return f"{len(value):,} items{keys}"
+    return f"a {type(value).__name__} alone"
+
+
+def _some(names: list[object]) -> str:
+    told = ", ".join(repr(str(name)[:40]) for name in names[:MOST_KEYS])
+    return f"{told or 'none'}{', ...' if len(names) > MOST_KEYS else ''}"
