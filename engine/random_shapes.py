@@ -1,4 +1,4 @@
-"""The configs of the random checkpoints: every mechanism of the release, at toy size."""
+"""The configs of random models: every mechanism of the release, at toy size and at full width."""
 
 from __future__ import annotations
 
@@ -152,3 +152,50 @@ SMALL = Shape(
         positions=8192,
     ),
 )
+
+EIGHT_LAYERS = Shape(
+    shard_parameters=2**31,
+    document=_document(
+        {
+            "vocab_size": 129280,
+            "hidden_size": 5120,
+            "num_hidden_layers": 8,
+            "num_attention_heads": 64,
+            "head_dim": 512,
+            "qk_rope_head_dim": 64,
+            "q_lora_rank": 1280,
+            "o_lora_rank": 1024,
+            "o_groups": 8,
+            "moe_intermediate_size": 2304,
+            "n_routed_experts": 384,
+            "num_experts_per_tok": 6,
+            "sliding_window": 128,
+            "compress_ratios": [0] * 2 + [2] * 2 + [1] * 4 + [0] * 3,
+            "kv_source_layer_ids": [2, 4],
+            "index_source_layer_ids": [2, 4, 6],
+            "index_n_heads": 32,
+            "index_head_dim": 128,
+            "index_topk": 512,
+            "candidate_source_layer_id": 4,
+            "candidate_topk_blocks": 2048,
+            "engram_layer_ids": [1],
+            "engram_num_embeddings": [1_000_842],  # sum of the primes after 41,599
+            "engram_vocab_size": 41_600,
+            "engram_n_heads": 8,
+            "engram_head_dim": 256,
+            "engram_compressed_vocab_size": 99_092,
+            "dspark_target_layer_ids": [5, 6, 7],
+            "dspark_markov_rank": 256,
+            "dspark_n_routed_experts": 128,
+            "dspark_num_experts_per_tok": 3,
+        },
+        positions=1 << 20,
+    ),
+)
+"""The widths of DeepSeek-V4.1-Flash in eight layers that cover every role, to measure with.
+
+Window only; the same with Engram; an owner of ratio 2 and a layer that reads its selection; an
+owner of ratio 1, where the decoder half begins, one that reads its selection, one that selects
+again among its candidates, one that reads that. The Engram table is cut to a million
+rows of the release's 384 million.
+"""
