@@ -23,6 +23,9 @@ BEST = {
     "energy_j_total_token": "Least energy per token, prompt included",
     "decode_step_s": "Shortest decode step",
     "accuracy": "Best accuracy",
+    "floor_fraction": "Nearest to its floor",
+    "call_s": "Shortest call",
+    "peer_ratio": "Furthest ahead of its peer",
 }
 """Metric -> what the best value of it is called."""
 
@@ -64,6 +67,11 @@ FORMS = {
         x="output_tok_s_device", y="accuracy",
         tiles=("accuracy", "output_tok_s_device", "tok_s_user", "ttft_s_p50"),
         columns=("accuracy", "output_tok_s_device", "tok_s_user", "e2e_s_p50"),
+    ),
+    "kernel": Headline(
+        x="call_s", y="floor_fraction",
+        tiles=("floor_fraction", "call_s", "peer_ratio"),
+        columns=("call_s", "floor_s", "floor_fraction", "peer_s"),
     ),
 }  # fmt: skip
 

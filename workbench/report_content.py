@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
+from workbench.figures_headline import headline
 from workbench.fronts import Front, pareto
-from workbench.pareto import DEFAULT_X, DEFAULT_Y
 from workbench.report_facts import (
     definitions_table,
     differences_table,
@@ -77,7 +77,7 @@ def gather(
 
     points = together([run.points() for run in runs])
     by = "run_id" if len(runs) > 1 else None
-    front = pareto(points, DEFAULT_X, DEFAULT_Y, by, runs=runs)
+    front = pareto(points, *headline(points).axes, by, runs=runs)
     summaries = [run.summary for run in runs]
     questions = list(dict.fromkeys(one.question for one in summaries if one.question))
     told = best_points(points)

@@ -71,6 +71,8 @@ def effects(run: Run, points: pd.DataFrame) -> Row:
     """
     repeated = len(points) > 0 and int(points["repeats"].max()) > 1
     tell = _judged if repeated else _seen
+    if JUDGED_BY not in points:
+        return ()
     return tuple(words for axis in _engine_axes(points) if (words := tell(run, points, axis)))
 
 

@@ -43,8 +43,10 @@ _CONTROL = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\
 
 
 def llm_d_files(run: Run) -> dict[str, bytes]:
-    """`<trial>.yaml` -> document, of every valid trial."""
-    valid = [trial for trial in measured(run) if trial.document["state"] == "ok"]
+    """`<trial>.yaml` -> document, of every valid trial whose requests are stored."""
+    valid = [
+        trial for trial in measured(run) if trial.document["state"] == "ok" and len(trial.requests)
+    ]
     return {f"{trial.trial_id}.yaml": _yaml(document(trial)) for trial in valid}
 
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from workbench.importers import inferencex, vllm
+from workbench.importers import inferencex, kernel_bench, vllm
 from workbench.importers.document import Document, Form, refused
 from workbench.importers.foreign import Format
 
-FORMATS: tuple[Format, ...] = (*inferencex.FORMATS, *vllm.FORMATS)
+FORMATS: tuple[Format, ...] = (
+    *kernel_bench.FORMATS,
+    *inferencex.FORMATS,
+    *vllm.FORMATS,
+)
 """In the order in which they are tried: the first that recognises a file reads it."""
 
 MOST_KEYS = 12  # that a message names
