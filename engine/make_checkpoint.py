@@ -23,7 +23,7 @@ from engine.checkpoint_directory import NOTE_FILE
 from engine.errors import CapacityError, CheckpointError
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.contract import Parameter, Storage, parameters, tile
-from engine.models.deepseek_v41.shards import INDEX, SINGLE
+from engine.models.shards import INDEX, SINGLE
 from engine.random_shapes import SMALL, TOY, Shape
 from engine.tokenizer import TOKEN_MAP_FILE, Tokenizer, number_keys
 from kernels.quantize.reference import quantise_fp8_blocks, quantise_mxfp4

@@ -15,6 +15,7 @@ import tokenizers
 from tokenizers import Regex, normalizers
 
 from engine.errors import CheckpointError
+from engine.models.causal_lm.config import CausalConfig, architecture_of, read_document
 from engine.models.deepseek_v41.config import DeepseekV41Config
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ class Tokenizer:
         path = model_dir / TOKENIZER_FILE
         if path.exists():
             return cls(_FileVocabulary(path))
-        size = DeepseekV41Config.load(model_dir).vocab_size
+        size = _vocab_size(model_dir)
         if size < _BYTES:
             raise CheckpointError(
                 f"there is no {TOKENIZER_FILE}, and {size} ids are too few for bytes.",
@@ -178,6 +179,12 @@ class _FileVocabulary:
         if _BYTE_TOKEN.fullmatch(name):
             return bytes([int(name[3:5], 16)])
         return name.replace("\u2581", " ").encode()
+
+
+def _vocab_size(model_dir: Path) -> int:
+    if architecture_of(read_document(model_dir)) is not None:
+        return CausalConfig.load(model_dir).vocab_size
+    return DeepseekV41Config.load(model_dir).vocab_size
 
 
 def engram_token_map(

@@ -18,6 +18,8 @@ from kernels.cache_ops import reference as cache_ops
 from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
 from kernels.engram import reference as engram
 from kernels.engram.reference import HashConstants
+from kernels.fused_linear import reference as fused_linear
+from kernels.fused_linear.reference import Norm
 from kernels.grouped_matmul import reference as grouped_matmul
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
@@ -26,6 +28,8 @@ from kernels.indexer import reference as indexer
 from kernels.matmul import reference as matmul
 from kernels.matmul.weights import Weight
 from kernels.norm import reference as norm
+from kernels.paged_attention import reference as paged_attention
+from kernels.paged_attention.reference import Context, Heads
 from kernels.rotary import reference as rotary
 from kernels.rotary.reference import Rotation
 from kernels.routing import reference as routing
@@ -44,6 +48,14 @@ class Ops:
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
     route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
+    route_by_softmax: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route_by_softmax
+    norm_linear: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_linear
+    norm_swiglu: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_swiglu
+    norm_logits: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_logits
+    add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = fused_linear.add_linear
+    attend_fresh: Callable[[Tensor, Heads, Rotation, Tensor, Context], Tensor] = (
+        paged_attention.attend_fresh
+    )
     run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Tensor], Tensor] = (
         grouped_matmul.run_experts
     )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
 
 from engine.checkpoint_directory import resolve_model_dir
 from engine.choices import CacheFormat, Precision, WeightFormat
+from engine.models.causal_lm import weights as causal_weights
+from engine.models.causal_lm.config import CausalConfig, architecture_of, read_document
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.facts import facts_of
-from engine.models.deepseek_v41.weights import load_packed_weights, load_weights
+from engine.models.deepseek_v41.weights import (
+    check_headers,
+    load_packed_weights,
+    load_weights,
+)
 from engine.tokenizer import engram_token_map
 from kernels.plan import ModelShape, Plan, resolve
 
@@ -45,19 +53,73 @@ class ModelSource(Protocol):
 
 
 class CheckpointSource:
-    """Models from checkpoint directories in the released form."""
+    """Models from checkpoint directories, of any architecture that there is."""
 
     def facts(self, config: EngineConfig) -> ModelFacts:
         """Read `config.json` of the checkpoint that `config.model` names."""
-        return facts_of(DeepseekV41Config.load(resolve_model_dir(config.model)))
+        return open_checkpoint(resolve_model_dir(config.model)).facts
 
     def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
-        """Read and place the weights, dequantised or packed."""
+        """Read the weights, in the form in which the device's kernels take them, and place them."""
+        return open_checkpoint(resolve_model_dir(resolved.config.model)).load(resolved, accelerator)
+
+
+class Checkpoint(Protocol):
+    """A checkpoint directory whose configuration has been read. CheckpointError as each says."""
+
+    @property
+    def facts(self) -> ModelFacts:
+        """What scheduling needs to know."""
+        ...
+
+    @property
+    def reserved_token_ids(self) -> tuple[int, ...]:
+        """Tokens that no random prompt may hold, ascending."""
+        ...
+
+    def check_headers(self) -> None:
+        """Hold every stored tensor against the configuration, without reading any data."""
+        ...
+
+    def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
+        """The model on the device."""
+        ...
+
+
+def open_checkpoint(model_dir: Path) -> Checkpoint:
+    """Read the configuration of a directory. CheckpointError where no architecture fits it."""
+    if architecture_of(read_document(model_dir)) is not None:
+        return _CausalCheckpoint(model_dir)
+    return _V41Checkpoint(model_dir)
+
+
+@dataclass(frozen=True)
+class _V41Checkpoint:
+    """DeepSeek-V4.1 in the released form."""
+
+    model_dir: Path
+
+    @cached_property
+    def config(self) -> DeepseekV41Config:
+        return DeepseekV41Config.load(self.model_dir)
+
+    @property
+    def facts(self) -> ModelFacts:
+        return facts_of(self.config)
+
+    @property
+    def reserved_token_ids(self) -> tuple[int, ...]:
+        config = self.config
+        return _present(config.eos_token_id, config.bos_token_id, config.dspark_noise_token_id)
+
+    def check_headers(self) -> None:
+        check_headers(self.model_dir, self.config)
+
+    def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         # Here, since the model's kernels need not be imported to read facts.
         from engine.models.deepseek_v41.model import DeepseekV41Model
 
-        model_dir = resolve_model_dir(resolved.config.model)
-        config = DeepseekV41Config.load(model_dir)
+        model_dir, config = self.model_dir, self.config
         dtype = torch_dtype(resolved.dtype)
         return DeepseekV41Model(
             config,
@@ -67,6 +129,45 @@ class CheckpointSource:
             engram_token_map=engram_token_map(model_dir, config) if config.engram_layer_ids else [],
             ops=kernel_plan(config, resolved, accelerator.target()).ops,
         )
+
+
+@dataclass(frozen=True)
+class _CausalCheckpoint:
+    """Llama, Qwen3 and Qwen3-MoE as Hugging Face stores them."""
+
+    model_dir: Path
+
+    @cached_property
+    def config(self) -> CausalConfig:
+        return CausalConfig.load(self.model_dir)
+
+    @property
+    def facts(self) -> ModelFacts:
+        return self.config.facts
+
+    @property
+    def reserved_token_ids(self) -> tuple[int, ...]:
+        return _present(self.config.eos_token_id, self.config.bos_token_id)
+
+    def check_headers(self) -> None:
+        causal_weights.check_headers(self.model_dir, self.config)
+
+    def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
+        from engine.models.causal_lm.model import CausalModel
+
+        config, dtype = self.config, torch_dtype(resolved.dtype)
+        shape = ModelShape(
+            dtype=resolved.dtype,
+            width=config.hidden_size,
+            head_dim=config.head_dim,
+            streams=1,
+            experts=config.num_experts or 0,
+        )
+        plan = resolve(accelerator.target(), shape, resolved.config.kernels)
+        with causal_weights.open_weights(
+            self.model_dir, config, dtype=dtype, device=accelerator.device
+        ) as weights:
+            return CausalModel(config, weights, dtype=dtype, ops=plan.ops)
 
 
 def _weights(
@@ -97,3 +198,7 @@ def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Tar
 def torch_dtype(precision: Precision) -> torch.dtype:
     """The torch type of a resolved precision."""
     return _DTYPES[precision]
+
+
+def _present(*ids: int | None) -> tuple[int, ...]:
+    return tuple(sorted({i for i in ids if i is not None}))

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from engine.models.deepseek_v41.config import DeepseekV41Config
     from engine.models.protocol import ModelFacts
 
 
@@ -25,18 +24,17 @@ class Checkpoint:
 def read_checkpoint(model: str) -> Checkpoint:
     """Read config.json, the tokenizer and every header; CheckpointError for what is amiss."""
     from engine.checkpoint_directory import is_random
-    from engine.models.deepseek_v41.config import DeepseekV41Config
-    from engine.models.deepseek_v41.facts import facts_of
-    from engine.models.deepseek_v41.weights import check_headers, fingerprint
+    from engine.models.registry import open_checkpoint
+    from engine.models.shards import fingerprint
     from engine.tokenizer import Tokenizer
 
     model_dir = model_directory(model)
-    config = DeepseekV41Config.load(model_dir)
-    check_headers(model_dir, config)
+    found = open_checkpoint(model_dir)
+    found.check_headers()
     return Checkpoint(
-        facts=facts_of(config),
+        facts=found.facts,
         fingerprint=fingerprint(model_dir),
-        reserved_token_ids=_reserved(config),
+        reserved_token_ids=found.reserved_token_ids,
         random_weights=is_random(model_dir),
         tokenizer_hash=Tokenizer.load(model_dir).hash,
     )
@@ -47,8 +45,3 @@ def model_directory(model: str) -> Path:
     from engine.checkpoint_directory import resolve_model_dir
 
     return resolve_model_dir(model)
-
-
-def _reserved(config: DeepseekV41Config) -> tuple[int, ...]:
-    ids = (config.eos_token_id, config.bos_token_id, config.dspark_noise_token_id)
-    return tuple(sorted({i for i in ids if i is not None}))

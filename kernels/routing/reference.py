@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Router:
-    """Affinities sqrt(softplus(x W^T)); the bias takes part in the choice only."""
+    """Scores x W^T become affinities; the bias takes part in the choice only."""
 
     weight: Tensor  # [experts, width], at least float32
     bias: Tensor  # [experts]
@@ -27,11 +27,22 @@ class Router:
 def route(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
     """Experts of each row of x [rows, width] and their weights, both [rows, k].
 
-    Ties go to the lowest expert id. Weights are at least float32.
+    Affinities are sqrt(softplus(scores)). Ties go to the lowest expert id. Weights are at least
+    float32.
     """
-    affinity = functional.softplus(
-        functional.linear(x.to(router.weight.dtype), router.weight)
-    ).sqrt()
+    return _choose(functional.softplus(_scores(x, router)).sqrt(), router)
+
+
+def route_by_softmax(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+    """As `route`; the affinities of a row are the softmax of its scores over all experts."""
+    return _choose(_scores(x, router).softmax(-1), router)
+
+
+def _scores(x: Tensor, router: Router) -> Tensor:
+    return functional.linear(x.to(router.weight.dtype), router.weight)
+
+
+def _choose(affinity: Tensor, router: Router) -> tuple[Tensor, Tensor]:
     experts = stable_top_k(affinity + router.bias, router.experts_per_token)
     weights = affinity.gather(-1, experts)
     if router.normalise and router.experts_per_token > 1:

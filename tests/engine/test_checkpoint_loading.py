@@ -178,7 +178,7 @@ def test_headers_are_checked_before_any_data_is_read(toy, monkeypatch):
     def refuse(self):
         raise AssertionError("read data before the headers were checked")
 
-    monkeypatch.setattr("engine.models.deepseek_v41.shards.StoredTensor.read", refuse)
+    monkeypatch.setattr("engine.models.shards.StoredTensor.read", refuse)
     rewrite(toy, lambda tensors: tensors.pop("norm.weight"))
     with pytest.raises(CheckpointError, match=r"norm\.weight is missing"):
         load(toy)
@@ -297,7 +297,7 @@ def test_fingerprint_follows_the_content_and_not_the_place(toy, toy_source):
 
 
 def test_fingerprint_samples_large_files(toy, monkeypatch):
-    monkeypatch.setattr("engine.models.deepseek_v41.shards._WHOLE_BELOW_BYTES", 1)
+    monkeypatch.setattr("engine.models.shards._WHOLE_BELOW_BYTES", 1)
     before = fingerprint(toy)
     rewrite(toy, lambda tensors: tensors["embed.weight"].fill_(2))
     assert fingerprint(toy) != before

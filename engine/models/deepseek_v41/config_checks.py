@@ -58,7 +58,8 @@ def flatten(document: object, where: str) -> dict[str, object]:
         raise CheckpointError(
             f"is not a DeepSeek-V4.1 config (model_type {document.get('model_type')!r})",
             where=where,
-            remedy="This engine reads model_type deepseek_v41 with a nested text_config.",
+            remedy="This engine reads model_type deepseek_v41 with a nested text_config, and the "
+            "architectures LlamaForCausalLM, Qwen3ForCausalLM and Qwen3MoeForCausalLM.",
         )
     text = _nested(document, "text_config", where)
     rope = _nested(text, "rope_scaling", where, optional=True)

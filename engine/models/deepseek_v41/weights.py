@@ -27,7 +27,7 @@ from engine.models.deepseek_v41.contract import (
     tile,
     vision_parameters,
 )
-from engine.models.deepseek_v41.shards import StoredTensor, fingerprint, read_shards
+from engine.models.shards import StoredTensor, fingerprint, read_shards
 from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
 from kernels.quantize.reference import dequantise_fp8_blocks, dequantise_mxfp4
 

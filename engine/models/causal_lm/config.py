@@ -1,0 +1,212 @@
+"""`config.json` of a Llama, Qwen3 or Qwen3-MoE checkpoint, as Hugging Face writes it."""
+
+from __future__ import annotations
+
+import json
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from engine.errors import CheckpointError
+from engine.models.protocol import ModelFacts
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+CONFIG_FILE = "config.json"
+
+_Count = Annotated[int, Field(ge=1, strict=True)]
+_QWEN3_HEAD_DIM = 128  # what its release leaves out of the file
+
+
+class Architecture(StrEnum):
+    """The class that a checkpoint names in `architectures`."""
+
+    LLAMA = "LlamaForCausalLM"
+    QWEN3 = "Qwen3ForCausalLM"
+    QWEN3_MOE = "Qwen3MoeForCausalLM"
+
+
+class RopeScaling(BaseModel):
+    """How the frequencies of the rotation were bent for a longer context."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rope_theta: Annotated[float, Field(gt=0)] = 10000.0
+    rope_type: Literal["default", "linear", "llama3", "yarn"] = "default"
+    factor: Annotated[float, Field(gt=0)] = 1.0
+    low_freq_factor: float = 1.0  # llama3
+    high_freq_factor: float = 4.0
+    original_max_position_embeddings: _Count | None = None  # llama3, yarn
+    beta_fast: float = 32.0  # yarn
+    beta_slow: float = 1.0
+    attention_factor: float | None = None
+    partial_rotary_factor: Literal[1.0] = 1.0
+    truncate: Literal[True] = True
+
+    @property
+    def score_factor(self) -> float:
+        """By what YaRN scales queries and keys together (arXiv:2309.00071, section 3.4)."""
+        if self.rope_type != "yarn":
+            return 1.0
+        found = self.attention_factor
+        if found is None:
+            found = 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+        return found * found
+
+
+class CausalConfig(BaseModel):
+    """What the model is built from; names are those of the file."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    architecture: Architecture
+    vocab_size: _Count
+    hidden_size: _Count
+    intermediate_size: _Count
+    num_hidden_layers: _Count
+    num_attention_heads: _Count
+    num_key_value_heads: _Count
+    head_dim: Annotated[int, Field(ge=2, multiple_of=2, strict=True)]
+    max_position_embeddings: _Count
+    rms_norm_eps: Annotated[float, Field(ge=0)] = 1e-6
+    tie_word_embeddings: bool = False
+    attention_bias: bool = False
+    mlp_bias: Literal[False] = False
+    hidden_act: Literal["silu"] = "silu"
+    use_sliding_window: Literal[False] = False
+    layer_types: tuple[Literal["full_attention"], ...] | None = None
+    quantization_config: None = None
+    eos_token_id: Annotated[int, Field(ge=0, strict=True)]
+    bos_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
+    rope: RopeScaling
+    num_experts: _Count | None = None
+    num_experts_per_tok: _Count = 1
+    moe_intermediate_size: _Count | None = None
+    norm_topk_prob: bool = False
+    decoder_sparse_step: _Count = 1
+    mlp_only_layers: tuple[int, ...] = ()
+
+    @property
+    def has_head_norms(self) -> bool:
+        """Whether queries and keys pass a norm before they are rotated."""
+        return self.architecture is not Architecture.LLAMA
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether a layer chooses among experts."""
+        if self.architecture is not Architecture.QWEN3_MOE or layer in self.mlp_only_layers:
+            return False
+        return (layer + 1) % self.decoder_sparse_step == 0
+
+    @property
+    def facts(self) -> ModelFacts:
+        """There is no drafter, no window and no half to truncate."""
+        return ModelFacts(
+            vocab_size=self.vocab_size,
+            max_positions=self.max_position_embeddings,
+            eos_token_id=self.eos_token_id,
+            window=1,
+            draft_block=0,
+            ngram=1,
+            can_truncate=False,
+            hidden_size=self.hidden_size,
+        )
+
+    @model_validator(mode="after")
+    def _fits(self) -> CausalConfig:
+        if self.num_attention_heads % self.num_key_value_heads:
+            raise ValueError(f"num_key_value_heads must divide {self.num_attention_heads}")
+        if self.rope.rope_type in ("llama3", "yarn"):
+            if self.rope.original_max_position_embeddings is None:
+                raise ValueError("rope needs original_max_position_embeddings")
+        if self.eos_token_id >= self.vocab_size:
+            raise ValueError(f"eos_token_id is not below vocab_size, {self.vocab_size}")
+        if self.architecture is Architecture.QWEN3_MOE:
+            if self.num_experts is None or self.moe_intermediate_size is None:
+                raise ValueError("num_experts and moe_intermediate_size are missing")
+            if self.num_experts_per_tok > self.num_experts:
+                raise ValueError("num_experts_per_tok is more than num_experts")
+        return self
+
+    @classmethod
+    def load(cls, model_dir: Path) -> CausalConfig:
+        """Read `model_dir/config.json`. CheckpointError names what is missing or not served."""
+        path = model_dir / CONFIG_FILE
+        return cls.from_document(read_document(model_dir), where=str(path))
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any], *, where: str) -> CausalConfig:
+        """Check a document. CheckpointError as `load`."""
+        try:
+            return cls.model_validate(_named(document))
+        except ValidationError as error:
+            raise CheckpointError(
+                "; ".join(_sentence(one) for one in error.errors()[:5]),
+                where=where,
+                remedy="Use a checkpoint without it, or fetch this one again.",
+            ) from error
+
+
+def read_document(model_dir: Path) -> dict[str, Any]:
+    """`config.json` of a directory as it is. CheckpointError where there is no JSON object."""
+    path = model_dir / CONFIG_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            "there is no config.json",
+            where=str(model_dir),
+            remedy="Give a checkpoint directory, or make one with `workbench make-checkpoint`.",
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
+    if not isinstance(document, dict):
+        raise CheckpointError("is not a JSON object", where=str(path))
+    return document
+
+
+def architecture_of(document: dict[str, Any]) -> Architecture | None:
+    """The architecture that a document names, if it is one of these."""
+    named = document.get("architectures")
+    first = named[0] if isinstance(named, list) and named else None
+    known = {str(one): one for one in Architecture}
+    return known.get(first) if isinstance(first, str) else None
+
+
+def _named(document: dict[str, Any]) -> dict[str, Any]:
+    """The document under our names, with what Hugging Face takes for a field left out."""
+    values = dict(document)
+    values["architecture"] = architecture_of(document)
+    heads, hidden = document.get("num_attention_heads"), document.get("hidden_size")
+    if values.get("num_key_value_heads") is None:
+        values["num_key_value_heads"] = heads
+    if values.get("head_dim") is None:
+        is_llama = values["architecture"] is Architecture.LLAMA
+        can = isinstance(heads, int) and isinstance(hidden, int) and heads > 0
+        values["head_dim"] = (hidden // heads if can else None) if is_llama else _QWEN3_HEAD_DIM
+    if values.get("num_experts") is None:
+        values["num_experts"] = document.get("num_local_experts")
+    if values.get("mlp_only_layers") is None:
+        values["mlp_only_layers"] = ()
+    eos = document.get("eos_token_id")
+    values["eos_token_id"] = eos[0] if isinstance(eos, list) and eos else eos
+    values["rope"] = _rope(document)
+    return values
+
+
+def _rope(document: dict[str, Any]) -> dict[str, Any]:
+    """`rope_parameters` of today, or `rope_scaling` and `rope_theta` of before."""
+    found = document.get("rope_parameters") or document.get("rope_scaling") or {}
+    if not isinstance(found, dict):
+        return {"rope_type": found}
+    values = {("rope_type" if k == "type" else k): v for k, v in found.items() if v is not None}
+    theta = document.get("rope_theta")
+    return values if theta is None else {"rope_theta": theta} | values
+
+
+def _sentence(error: Any) -> str:  # noqa: ANN401  a dictionary of pydantic's
+    name = ".".join(str(part) for part in error["loc"]).removesuffix(".constrained-int")
+    told = error["msg"].removeprefix("Value error, ")
+    return f"{name} is {error['input']!r:.60}: {told}" if name else told
