@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernels.launches import POINTERS, Launch, launches
+from kernels.launches_causal import causal_launches
 
 BUDGET = Path(__file__).parent / "configs" / "budget.json"
 ARCHITECTURES = (90, 100)
@@ -85,7 +86,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.aot", description=__doc__)
     parser.add_argument("--write", action="store_true", help="record the findings as the budget")
     write = parser.parse_args(arguments).write
-    found = {f"{one.name} sm_{a}": compiled(one, a) for one in launches() for a in ARCHITECTURES}
+    every = (*launches(), *causal_launches())
+    found = {f"{one.name} sm_{a}": compiled(one, a) for one in every for a in ARCHITECTURES}
     if write:
         BUDGET.parent.mkdir(exist_ok=True)
         text = json.dumps({name: asdict(r) for name, r in found.items()}, indent=1)

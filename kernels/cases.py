@@ -11,6 +11,7 @@ import torch
 from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
 from kernels.cases_cache import attend_case, best_case, insert_case, round_case, score_case
+from kernels.cases_causal import paged_case, product_case
 from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_moe import experts_case, route_case
 from kernels.formats import PACKED_FORMATS
@@ -114,6 +115,16 @@ def _streams(op: str, n: int, width: int) -> Case:
 
 
 STREAM_OPS = ("mixes", "collapse_norm", "expand")
+CAUSAL_CASES = (  # Qwen3-0.6B
+    product_case("norm_linear", 1024, 4096),
+    product_case("norm_swiglu", 1024, 3072),
+    product_case("norm_logits", 1024, 151_936),
+    product_case("add_linear", 2048, 1024),
+    product_case("add_linear", 3072, 1024),
+    paged_case((16, 8, 128), 256, has_norm=True, chunk=1),
+    paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
+    paged_case((16, 8, 128), 2048, has_norm=True, chunk=512),
+)
 RELEASE_CASES = (
     _norm(5120),
     _norm(1280),
@@ -129,6 +140,7 @@ RELEASE_CASES = (
     best_case(20_000, 512),
     look_up_case(4, 8, 64),
     gated_add_case(4, 5120),
+    *CAUSAL_CASES,
 )
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
@@ -162,5 +174,12 @@ SMALL_CASES = (
     look_up_case(3, 3, 20),
     gated_add_case(2, 192),
     gated_add_case(3, 100),
+    product_case("norm_linear", 100, 72),
+    product_case("norm_swiglu", 192, 40),
+    product_case("norm_logits", 40, 130),
+    product_case("add_linear", 300, 48),
+    paged_case((6, 2, 32), 40, has_norm=False, chunk=1),
+    paged_case((2, 1, 16), 300, has_norm=True, chunk=1),  # more than one split
+    paged_case((4, 2, 16), 70, has_norm=True, chunk=3),
 )
 """Widths of the tiny checkpoints, and some that fit no block."""

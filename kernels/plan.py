@@ -21,6 +21,7 @@ MOST_EXPERTS = 4095
 WIDEST_CACHED = 512
 NARROWEST_HEAD = 16  # of a matrix instruction
 WIDEST_FLOAT32_HEAD = 128
+WIDEST_PAGED = 128
 
 
 class KernelError(WorkbenchError):
@@ -109,6 +110,13 @@ def _cached(target: Target, shape: ModelShape) -> str | None:
     return _no_triton(target, shape)
 
 
+def _paged(target: Target, shape: ModelShape) -> str | None:
+    width = shape.head_dim
+    if width & (width - 1) or not NARROWEST_HEAD <= width <= WIDEST_PAGED:
+        return f"heads of {width}, powers of two from {NARROWEST_HEAD} to {WIDEST_PAGED} are served"
+    return _no_triton(target, shape)
+
+
 def _attention(target: Target, shape: ModelShape) -> str | None:
     if not shape.head_dim >= NARROWEST_HEAD:
         return f"heads of {shape.head_dim}, {NARROWEST_HEAD} is the least"
@@ -128,6 +136,11 @@ IMPLEMENTATIONS = tuple(
         ("swiglu", "activation", _no_triton),
         ("route", "routing", _experts),
         ("run_experts", "grouped_matmul", _experts),
+        ("norm_linear", "fused_linear", _wide_rows),
+        ("norm_swiglu", "fused_linear", _wide_rows),
+        ("norm_logits", "fused_linear", _wide_rows),
+        ("add_linear", "fused_linear", _no_triton),
+        ("attend_fresh", "paged_attention", _paged),
         ("insert_rows", "cache_ops", _cached),
         ("attend_cached", "attention", _attention),
         ("score_rows", "indexer", _cached),

@@ -156,14 +156,7 @@ class _CausalCheckpoint:
         from engine.models.causal_lm.model import CausalModel
 
         config, dtype = self.config, torch_dtype(resolved.dtype)
-        shape = ModelShape(
-            dtype=resolved.dtype,
-            width=config.hidden_size,
-            head_dim=config.head_dim,
-            streams=1,
-            experts=config.num_experts or 0,
-        )
-        plan = resolve(accelerator.target(), shape, resolved.config.kernels)
+        plan = causal_plan(config, resolved, accelerator.target())
         with causal_weights.open_weights(
             self.model_dir, config, dtype=dtype, device=accelerator.device
         ) as weights:
@@ -193,6 +186,18 @@ def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Tar
         index_dim=config.index_head_dim,
     )
     return resolve(target, shape, resolved.kernels)
+
+
+def causal_plan(config: CausalConfig, resolved: ResolvedConfig, target: Target) -> Plan:
+    """As `kernel_plan`. What `auto` comes to on a CPU is the plan's to say."""
+    shape = ModelShape(
+        dtype=resolved.dtype,
+        width=config.hidden_size,
+        head_dim=config.head_dim,
+        streams=1,
+        experts=config.num_experts or 0,
+    )
+    return resolve(target, shape, resolved.config.kernels)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:

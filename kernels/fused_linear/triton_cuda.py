@@ -20,7 +20,7 @@ from kernels.fused_linear.reference import Norm
 from kernels.norm.triton_cuda import rms_norm
 
 MOST_ROWS = 16  # beyond, the library's product
-ROWS = 16  # of a matrix instruction
+ROWS = 16  # of a matrix instruction, at least
 
 
 @triton.jit
@@ -154,13 +154,12 @@ def launch(
     if rows == 1:
         row_kernel[grid](x, gain, weight, out, width, outputs, eps, **told)
     else:
-        rows_kernel[grid](x, gain, weight, out, rows, width, outputs, eps, ROWS=ROWS, **told)
+        tile = max(ROWS, triton.next_power_of_2(rows))
+        rows_kernel[grid](x, gain, weight, out, rows, width, outputs, eps, ROWS=tile, **told)
     return out
 
 
-def sizes_of(
-    rows: int, width: int, outputs: int, dtype: torch.dtype
-) -> tuple[int, int, int, int]:
+def sizes_of(rows: int, width: int, outputs: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
     """Outputs of a program, values of a step, warps and stages."""
     if rows == 1:
         block = min(triton.next_power_of_2(width), 1024)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 import torch
@@ -66,13 +66,13 @@ class Context:
     @property
     def singles(self) -> int:
         """How many sequences run one row before the first that runs more."""
-        steps = zip(self.starts[:-1], self.starts[1:], strict=True)
+        steps = pairwise(self.starts)
         more = (r for r, (a, b) in enumerate(steps) if b - a != 1)
         return next(more, len(self.lengths))
 
     def runs(self) -> Iterator[range]:
         """Neighbouring sequences of as many rows."""
-        sizes = [b - a for a, b in zip(self.starts[:-1], self.starts[1:], strict=True)]
+        sizes = [b - a for a, b in pairwise(self.starts)]
         first = 0
         for _, group in groupby(sizes):
             count = sum(1 for _ in group)
@@ -115,7 +115,7 @@ def attend_fresh(
     """
     queries = insert_heads(qkv, heads, turn, cache, context)
     parts = [_attend_run(queries, heads, cache, context, run) for run in context.runs()]
-    return torch.cat(parts).flatten(1)
+    return torch.cat([queries[:0], *parts]).flatten(1)
 
 
 def _attend_run(

@@ -9,6 +9,8 @@ their queries.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 import triton
 import triton.language as tl
@@ -287,9 +289,7 @@ def attend_fresh(
     qkv: Tensor, heads: Heads, turn: Rotation, cache: Tensor, context: Context
 ) -> Tensor:
     """See kernels.paged_attention.reference; float32 or bfloat16, heads a power of two wide."""
-    out = torch.empty(
-        (len(qkv), heads.queries * heads.dim), dtype=qkv.dtype, device=qkv.device
-    )
+    out = torch.empty((len(qkv), heads.queries * heads.dim), dtype=qkv.dtype, device=qkv.device)
     single = context.singles
     if single:
         decode(qkv, heads, turn, cache, context, out, single)
@@ -409,9 +409,7 @@ def extend(
     )
     group = triton.next_power_of_2(heads.queries // heads.keys)
     rows = max(1, TILE_ROWS // group)
-    longest = max(
-        b - a for a, b in zip(context.starts[first:-1], context.starts[first + 1 :], strict=True)
-    )
+    longest = max(b - a for a, b in pairwise(context.starts[first:]))
     tiles = triton.cdiv(longest, rows)
     extend_kernel[(count * tiles * heads.keys,)](
         queries,

@@ -15,8 +15,8 @@ from engine.errors import CheckpointError
 from engine.make_checkpoint import make_checkpoint
 from engine.models.deepseek_v41.config import DeepseekV41Config, IndexMode
 from engine.models.deepseek_v41.contract import expected_tensors
-from engine.models.shards import read_shards
 from engine.models.deepseek_v41.weights import load_weights
+from engine.models.shards import read_shards
 from engine.request import Request, RequestId, SamplingParams
 from engine.tokenizer import Tokenizer, engram_token_map
 

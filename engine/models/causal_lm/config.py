@@ -118,9 +118,9 @@ class CausalConfig(BaseModel):
     def _fits(self) -> CausalConfig:
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(f"num_key_value_heads must divide {self.num_attention_heads}")
-        if self.rope.rope_type in ("llama3", "yarn"):
-            if self.rope.original_max_position_embeddings is None:
-                raise ValueError("rope needs original_max_position_embeddings")
+        is_bent = self.rope.rope_type in ("llama3", "yarn")
+        if is_bent and self.rope.original_max_position_embeddings is None:
+            raise ValueError("rope needs original_max_position_embeddings")
         if self.eos_token_id >= self.vocab_size:
             raise ValueError(f"eos_token_id is not below vocab_size, {self.vocab_size}")
         if self.architecture is Architecture.QWEN3_MOE:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
 from engine.batch import Capture, DraftBatch, DraftOutput, ForwardBatch, ForwardOutput
 from engine.cache.groups import PagedGroup, RowFormat
@@ -105,7 +105,7 @@ def group_name(layer: int) -> str:
 
 def _context(batch: ForwardBatch, caches: CacheStorage) -> Context:
     starts, shape = batch.query_start, batch.shape
-    rows = [b - a for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    rows = [b - a for a, b in pairwise(starts)]
     lengths = tuple(a + b for a, b in zip(batch.context_length, rows, strict=True))
     return Context(
         table=batch.block_table,

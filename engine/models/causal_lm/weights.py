@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from engine.errors import CheckpointError
 from engine.models.shards import StoredTensor, read_shards
@@ -26,8 +26,20 @@ _IGNORED = ("rotary_emb.inv_freq",)  # follow from the configuration
 Shape = tuple[int, ...]
 
 
-class Weights:
-    """Tensors by their stored names. Each read is a fresh copy on the device."""
+class Weights(Protocol):
+    """Tensors by their stored names. Each read is a fresh copy on the device of the model."""
+
+    def read(self, name: str) -> Tensor:
+        """In the dtype of the model."""
+        ...
+
+    def read_wide(self, name: str) -> Tensor:
+        """In at least float32: norms and routers."""
+        ...
+
+
+class StoredWeights:
+    """`Weights` of open files."""
 
     def __init__(
         self, tensors: Mapping[str, StoredTensor], dtype: torch.dtype, device: torch.device | str
@@ -35,17 +47,13 @@ class Weights:
         self._tensors, self._dtype, self._device = tensors, dtype, device
 
     def read(self, name: str) -> Tensor:
-        """In the dtype of the model."""
+        """See the protocol."""
         return self._tensors[name].read().to(self._device, self._dtype, copy=True)
 
     def read_wide(self, name: str) -> Tensor:
-        """In at least float32: norms and routers."""
+        """See the protocol."""
         wide = at_least_float32(self._dtype)
         return self._tensors[name].read().to(self._device, wide, copy=True)
-
-    def has(self, name: str) -> bool:
-        """Whether the checkpoint stores a tensor of that name."""
-        return name in self._tensors
 
 
 @contextmanager
@@ -59,7 +67,7 @@ def open_weights(
     """
     with read_shards(model_dir) as stored:
         _check(stored, config, where=str(model_dir))
-        yield Weights(stored, dtype, device)
+        yield StoredWeights(stored, dtype, device)
 
 
 def check_headers(model_dir: Path, config: CausalConfig) -> None:

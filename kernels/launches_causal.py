@@ -1,0 +1,86 @@
+"""Kernels of layers of one residual stream as their launchers start them, at Qwen3-0.6B."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels.launches import Launch
+
+
+def _typed(names: str, kind: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+def causal_launches() -> Iterator[Launch]:
+    """Fused products of one row and of a few, and attention of one row and of many."""
+    yield from _products()
+    yield from _attention()
+
+
+def _products() -> Iterator[Launch]:
+    family = "kernels.fused_linear.triton_cuda"
+    types = _typed("x weight out", "*bf16") | {"gain": "*fp32", "eps": "fp32"}
+    gated = {"HAS_NORM": True, "IS_GATED": True, "ADDS": False}
+    yield Launch(
+        address=f"{family}:row_kernel",
+        types=types | _typed("width outputs", "i32"),
+        constants=gated | {"COLUMNS": 8, "BLOCK": 1024},
+        stages=3,
+        even=("width", "outputs"),
+    )
+    yield Launch(
+        address=f"{family}:rows_kernel",
+        types=types | _typed("rows width outputs", "i32"),
+        constants=gated | {"ROWS": 16, "COLUMNS": 16, "BLOCK": 128},
+        stages=4,
+        even=("width", "outputs"),
+    )
+
+
+def _attention() -> Iterator[Launch]:
+    family = "kernels.paged_attention.triton_cuda"
+    gains = _typed("query_gain key_gain cos sin", "*fp32")
+    norms = _typed("query_eps key_eps", "fp32")
+    sizes: dict[str, object] = {"QUERIES": 16, "HEADS": 8, "BLOCK_TOKENS": 64, "DIM": 128}
+    yield Launch(
+        address=f"{family}:decode_kernel",
+        types=_typed("qkv cache", "*bf16")
+        | gains
+        | norms
+        | _typed("table positions", "*i64")
+        | _typed("out tops", "*fp32")
+        | _typed("table_stride row_stride splits", "i32")
+        | {"factor": "fp32"},
+        constants=sizes | {"HAS_NORM": True, "IS_WHOLE": False, "GROUP": 16}
+        | {"KEYS": 64, "SPLIT": 4},
+        stages=3,
+        even=("row_stride",),
+    )  # fmt: skip
+    yield Launch(
+        address=f"{family}:join_kernel",
+        types=_typed("parts tops", "*fp32")
+        | {"positions": "*i64", "out": "*bf16"}
+        | _typed("splits span", "i32"),
+        constants={"QUERIES": 16, "DIM": 128},
+        warps=1,
+    )
+    yield Launch(
+        address=f"{family}:insert_kernel",
+        types=_typed("qkv cache queries", "*bf16")
+        | gains
+        | norms
+        | _typed("table owner positions", "*i64")
+        | _typed("table_stride row_stride", "i32"),
+        constants=sizes | {"HAS_NORM": True, "CHUNK": 8},
+        warps=2,
+        even=("row_stride",),
+    )
+    yield Launch(
+        address=f"{family}:extend_kernel",
+        types=_typed("queries cache out", "*bf16")
+        | _typed("table positions first_rows", "*i64")
+        | _typed("table_stride tiles", "i32")
+        | {"factor": "fp32"},
+        constants=sizes | {"GROUP": 2, "KEYS": 64, "ROWS": 32},
+        stages=2,
+    )
