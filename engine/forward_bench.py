@@ -94,7 +94,7 @@ class Bench:
     def __init__(self, shape: str, dtype: str) -> None:
         accelerator = find_accelerator(AcceleratorKind.AUTO, index=0)
         config = EngineConfig(model=shape, dtype=Precision(dtype))
-        source = DummySource(shape)
+        source = DummySource.named(shape)
         self.resolved = resolve(config, source.facts(config), accelerator.kind)
         self.device = accelerator.device
         self.model: Model = source.load(self.resolved, accelerator)

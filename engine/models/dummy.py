@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
@@ -79,18 +78,18 @@ class DummyWeights:
 
 @dataclass(frozen=True)
 class DummySource:
-    """A `ModelSource` of one shape, the name of one of `SHAPES`."""
+    """A `ModelSource` of one configuration."""
 
-    shape: str
+    config: CausalConfig
     seed: int = 0
 
-    @cached_property
-    def config(self) -> CausalConfig:
-        """Of the shape."""
-        return CausalConfig.from_document(SHAPES[self.shape], where=self.shape)
+    @classmethod
+    def named(cls, shape: str) -> DummySource:
+        """Of one of `SHAPES`."""
+        return cls(CausalConfig.from_document(SHAPES[shape], where=shape))
 
     def facts(self, _config: EngineConfig) -> ModelFacts:
-        """Of the shape, whatever checkpoint the configuration names."""
+        """Of the configuration, whatever checkpoint the engine is told to load."""
         return self.config.facts
 
     def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:

@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 
 _Count = Annotated[int, Field(ge=1, strict=True)]
+_ORIGINAL = "original_max_position_embeddings"
+_NEEDED = {
+    "default": (),
+    "linear": ("factor",),
+    "llama3": ("factor", _ORIGINAL),
+    "yarn": ("factor", _ORIGINAL),
+}
+_NEEDED_BY_EXPERTS = ("num_experts", "num_experts_per_tok", "moe_intermediate_size")
 _QWEN3_HEAD_DIM = 128  # what its release leaves out of the file
 
 
@@ -36,7 +44,7 @@ class RopeScaling(BaseModel):
 
     rope_theta: Annotated[float, Field(gt=0)] = 10000.0
     rope_type: Literal["default", "linear", "llama3", "yarn"] = "default"
-    factor: Annotated[float, Field(gt=0)] = 1.0
+    factor: Annotated[float, Field(gt=0)] | None = None  # all but default
     low_freq_factor: float = 1.0  # llama3
     high_freq_factor: float = 4.0
     original_max_position_embeddings: _Count | None = None  # llama3, yarn
@@ -46,6 +54,13 @@ class RopeScaling(BaseModel):
     partial_rotary_factor: Literal[1.0] = 1.0
     truncate: Literal[True] = True
 
+    @model_validator(mode="after")
+    def _is_whole(self) -> RopeScaling:
+        needed = _NEEDED[self.rope_type]
+        if missing := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"rope of type {self.rope_type} needs {', '.join(missing)}")
+        return self
+
     @property
     def score_factor(self) -> float:
         """By what YaRN scales queries and keys together (arXiv:2309.00071, section 3.4)."""
@@ -53,7 +68,7 @@ class RopeScaling(BaseModel):
             return 1.0
         found = self.attention_factor
         if found is None:
-            found = 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+            found = 0.1 * math.log(max(self.factor or 1.0, 1.0)) + 1.0
         return found * found
 
 
@@ -83,7 +98,7 @@ class CausalConfig(BaseModel):
     bos_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
     rope: RopeScaling
     num_experts: _Count | None = None
-    num_experts_per_tok: _Count = 1
+    num_experts_per_tok: _Count | None = None
     moe_intermediate_size: _Count | None = None
     norm_topk_prob: bool = False
     decoder_sparse_step: _Count = 1
@@ -118,16 +133,13 @@ class CausalConfig(BaseModel):
     def _fits(self) -> CausalConfig:
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(f"num_key_value_heads must divide {self.num_attention_heads}")
-        is_bent = self.rope.rope_type in ("llama3", "yarn")
-        if is_bent and self.rope.original_max_position_embeddings is None:
-            raise ValueError("rope needs original_max_position_embeddings")
         if self.eos_token_id >= self.vocab_size:
             raise ValueError(f"eos_token_id is not below vocab_size, {self.vocab_size}")
-        if self.architecture is Architecture.QWEN3_MOE:
-            if self.num_experts is None or self.moe_intermediate_size is None:
-                raise ValueError("num_experts and moe_intermediate_size are missing")
-            if self.num_experts_per_tok > self.num_experts:
-                raise ValueError("num_experts_per_tok is more than num_experts")
+        needed = _NEEDED_BY_EXPERTS if self.architecture is Architecture.QWEN3_MOE else ()
+        if missing := [name for name in needed if getattr(self, name) is None]:
+            raise ValueError(f"a mixture of experts needs {', '.join(missing)}")
+        if (self.num_experts_per_tok or 0) > (self.num_experts or 0):
+            raise ValueError("num_experts_per_tok is more than num_experts")
         return self
 
     @classmethod
@@ -196,11 +208,11 @@ def _named(document: dict[str, Any]) -> dict[str, Any]:
     return values
 
 
-def _rope(document: dict[str, Any]) -> dict[str, Any]:
+def _rope(document: dict[str, Any]) -> object:
     """`rope_parameters` of today, or `rope_scaling` and `rope_theta` of before."""
     found = document.get("rope_parameters") or document.get("rope_scaling") or {}
     if not isinstance(found, dict):
-        return {"rope_type": found}
+        return found
     values = {("rope_type" if k == "type" else k): v for k, v in found.items() if v is not None}
     theta = document.get("rope_theta")
     return values if theta is None else {"rope_theta": theta} | values

@@ -128,6 +128,7 @@ def read_feed_forward(weights: Weights, config: CausalConfig, layer: int, ops: O
             ops=ops,
         )
     assert config.num_experts is not None
+    assert config.num_experts_per_tok is not None
     each = [f"{at}experts.{expert}." for expert in range(config.num_experts)]
     gate = weights.read_wide(f"{at}gate.weight")
     return SparseFeedForward(
