@@ -10,6 +10,7 @@ HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
 FLASH = ModelShape(
     dtype="bfloat16", width=5120, head_dim=512, streams=4, experts=384, index_dim=128
 )
+QWEN3 = ModelShape(dtype="bfloat16", width=1024, head_dim=128, streams=1)
 
 
 def by_op(plan):
@@ -25,8 +26,10 @@ def test_a_cpu_is_served_by_the_definitions_and_the_plan_says_why():
 def test_hopper_gets_every_kernel_that_there_is():
     pytest.importorskip("triton", reason="triton is not installed")
     plan = resolve(HOPPER, FLASH, KernelChoice.AUTO)
-    written = {i.op for i in IMPLEMENTATIONS}
-    assert {op for op, (name, _) in by_op(plan).items() if name == "triton"} == written
+    plans = (plan, resolve(HOPPER, QWEN3, KernelChoice.AUTO))
+    found = {op for p in plans for op, (name, _) in by_op(p).items() if name == "triton"}
+    assert found == {i.op for i in IMPLEMENTATIONS}
+    assert by_op(plan)["attend_fresh"][1] == "heads of 512, powers of two from 16 to 128 are served"
     assert plan.ops.mixes.__module__ == "kernels.hyper_connection.triton_cuda"
 
 
