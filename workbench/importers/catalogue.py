@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from workbench.importers import inferencex, kernel_bench, vllm
+from workbench.importers import (
+    aiperf,
+    aiperf_records,
+    evalscope,
+    genai_bench,
+    guidellm,
+    inference_perf,
+    inferencex,
+    kernel_bench,
+    llm_d,
+    llmperf,
+    mlperf,
+    points_csv,
+    sglang,
+    vllm,
+)
 from workbench.importers.document import Document, Form, refused
 from workbench.importers.foreign import Format
 
-FORMATS: tuple[Format, ...] = (
-    *kernel_bench.FORMATS,
-    *inferencex.FORMATS,
-    *vllm.FORMATS,
-)
+MODULES = (
+    kernel_bench, inferencex, sglang, vllm, aiperf, aiperf_records, guidellm, inference_perf,
+    llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
+)  # fmt: skip
+FORMATS: tuple[Format, ...] = tuple(one for module in MODULES for one in module.FORMATS)
 """In the order in which they are tried: the first that recognises a file reads it."""
 
 MOST_KEYS = 12  # that a message names

@@ -25,9 +25,9 @@ def number(value: object) -> float | None:
 
 
 def count(value: object) -> int | None:
-    """A whole number of things, 0 or more."""
+    """A whole number of things, from 0 to what a float can count."""
     found = number(value)
-    return int(found) if found is not None and found >= 0 and found == int(found) else None
+    return int(found) if found is not None and 0 <= found < 2**53 and found == int(found) else None
 
 
 def flag(value: object) -> bool | None:

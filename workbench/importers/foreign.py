@@ -12,7 +12,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from experiments.records import AxisValue, ForeignNumber, TelemetrySample
+from experiments.records import AxisValue, ForeignNumber, MetricValue, TelemetrySample
 from workbench.importers.cells import number, text
 from workbench.importers.document import Document
 
@@ -51,6 +51,8 @@ class ForeignPoint:
     repeat: int = 0
     duration_s: float | None = None
     telemetry: tuple[TelemetrySample, ...] = ()
+    metrics: Mapping[str, MetricValue] = field(default_factory=dict[str, MetricValue])
+    """Numbers of a run of this workbench, with their own samples and intervals."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +94,7 @@ def _cell(value: object, column: Column, samples: int | None) -> ForeignNumber:
         key=column.key,
         value=None if found is None else found * column.scale,
         unit=column.unit,
-        meaning=f"{column.meaning}, {column.side}" if column.metric else column.meaning,
+        meaning=", ".join(filter(None, (column.meaning, column.metric and column.side))),
         metric=column.metric,
         reason=reason,
     )
@@ -101,6 +103,38 @@ def _cell(value: object, column: Column, samples: int | None) -> ForeignNumber:
 def derived(key: str, value: float | None, column: Column) -> ForeignNumber:
     """A number that the importer computes from others of the file; `meaning` tells how."""
     return _cell(value, dataclasses.replace(column, key=key), None)
+
+
+def series(
+    key: str,
+    stats: Mapping[str, object],
+    family: Family,
+    *,
+    unit: str = "s",
+    scale: float = 1.0,
+    samples: int | None = None,
+) -> tuple[ForeignNumber, ...]:
+    """An object of statistics, `{"mean": 1.0, "p50": 0.9, ...}`, as `<key>.<statistic>` each."""
+    columns = [
+        Column(
+            key=name,
+            metric=_metric_of(family, name),
+            unit=unit,
+            scale=scale,
+            meaning=f"{family.statistics.get(name, name)} of {family.meaning}",
+            side=family.side,
+        )
+        for name, value in stats.items()
+        if number(value) is not None or (name in family.statistics and value is not None)
+    ]
+    return tuple(
+        dataclasses.replace(one, key=f"{key}.{one.key}") for one in told(stats, columns, samples)
+    )
+
+
+def _metric_of(family: Family, statistic: str) -> str | None:
+    ours = family.statistics.get(statistic)
+    return None if ours is None or family.prefix is None else f"{family.prefix}_{ours}"
 
 
 def leftovers(
@@ -136,6 +170,7 @@ class Family:
     statistics: Mapping[str, str] = field(
         default_factory=lambda: {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
     )  # the tool's -> ours
+    side: str = CLIENT
 
 
 def latency_columns(

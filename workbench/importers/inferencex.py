@@ -19,13 +19,12 @@ from workbench.importers.foreign import (
     Foreign,
     ForeignPoint,
     Format,
-    derived,
     latency_columns,
     leftovers,
     told,
 )
+from workbench.importers.speeds import TPOT, speeds
 
-TPOT = "(E2E - TTFT) / (output tokens - 1), one value a request"
 STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 FAMILIES = (
     Family(name="ttft", prefix="ttft_s", meaning="first chunk - sent"),
@@ -50,9 +49,6 @@ OUTPUT = Column(
     key="output_tput_per_gpu", metric="output_tok_s_device", unit="tok/s/device",
     meaning="output tokens / time / devices",
 )  # fmt: skip
-MEDIAN = Column(
-    key="", metric="tok_s_user_p50", unit="tok/s/user", meaning=f"1 / median_tpot: {TPOT}"
-)
 SPREADS = re.compile(r"(std|min)_\w*intvty")
 SPREAD_NOTE = (
     "std_intvty was dropped: it is 1 / std(TPOT), which is no spread of the interactivity."
@@ -145,9 +141,7 @@ def _numbers(row: Mapping[str, object]) -> tuple[ForeignNumber, ...]:
     if not _is_no_total(row):
         columns.append(TOTAL)
     found = told(row, columns)
-    median = number(row.get("median_tpot"))
-    if "median_intvty" not in row and median:
-        found += (derived("1 / median_tpot", 1 / median, MEDIAN),)
+    found += speeds(found)
     taken = {*(one.key for one in found), *ENGINE_FIELDS, *WORKLOAD_FIELDS}
     dropped = [name for name in row if SPREADS.fullmatch(name)]
     return found + leftovers(row, taken, dropped)
@@ -211,9 +205,7 @@ def _read_slo(document: Document) -> Foreign:
     row = mapping(document.value)
     done = count(row.get("completed"))
     found = told(row, SLO_COLUMNS, done)
-    median = number(row.get("median_tpot"))
-    if median and done != 0:
-        found += (derived("1 / median_tpot", 1 / median, MEDIAN),)
+    found += speeds(found) if done != 0 else ()
     taken = {*(one.key for one in found), "model_id", "max_concurrency"}
     point = ForeignPoint(
         engine={"model": text(row.get("model_id"))},

@@ -9,7 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from experiments.records import AxisValue, MetricValue, Point, TrialId, TrialRecord, TrialState
+from experiments.quantiles import needed_samples
+from experiments.records import (
+    AxisValue,
+    ForeignNumber,
+    MetricValue,
+    Point,
+    TrialId,
+    TrialRecord,
+    TrialState,
+)
 from workbench.errors import UsageError
 from workbench.importers.catalogue import format_of
 from workbench.importers.document import Document, read_document, refused
@@ -21,7 +30,8 @@ ENGINE = "imported"
 UNKNOWN_DEVICES = "the number of devices is not told; say it with `workbench import --gpus N`"
 PER_DEVICE = {"output_tok_s": "output_tok_s_device", "total_tok_s": "total_tok_s_device"}
 DUPLICATE = "duplicate"  # the axis that keeps results of one configuration apart
-STATED = "stated with --gpus"
+SHARES = {"p1": 0.99, "p50": 0.5, "p90": 0.9, "p99": 0.99}
+POOLED = ("icl_s", "itl_s")  # quantiles of gaps, of which a request has many
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +161,7 @@ def _records(batch: Sequence[Imported], devices: int | None) -> list[TrialRecord
     started = utc_now().isoformat(timespec="milliseconds")
     return [
         TrialRecord(
-            trial_id=_trial_id(one.document, place, devices),
+            trial_id=_trial_id(k, one.document, place),
             point=Point(axes=axes[k], engine=dict(points[k].engine),
                         workload=dict(points[k].workload)),
             repeat=points[k].repeat,
@@ -169,9 +179,10 @@ def _records(batch: Sequence[Imported], devices: int | None) -> list[TrialRecord
     ]  # fmt: skip
 
 
-def _trial_id(document: Document, place: int, devices: int | None) -> TrialId:
-    key = f"{document.sha256} {place} {devices}"
-    return TrialId(hashlib.sha256(key.encode()).hexdigest()[:16])
+def _trial_id(order: int, document: Document, place: int) -> TrialId:
+    """Trials of one instant are listed by their ids: so these keep the order of the files."""
+    key = f"{document.sha256} {place}"
+    return TrialId(f"{order:04d}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
 
 
 def _with_devices(point: ForeignPoint, stated: int | None, one: Imported) -> ForeignPoint:
@@ -224,16 +235,23 @@ def _metrics(point: ForeignPoint, tool: str) -> dict[str, MetricValue]:
     if point.samples == 0:
         return {}
     found = {
-        one.metric: MetricValue(
-            value=one.value,  # type: ignore[arg-type] - a metric is told by a number
-            n=point.samples if one.value is not None else 0,
-            reason=one.reason,
-            basis=f"{tool} {one.key}: {one.meaning}",
-        )
+        one.metric: _metric(one, one.metric, point.samples, tool)
         for one in point.numbers
         if one.metric is not None
     }
-    return {**found, **_per_device(found, point.devices)}
+    return {**found, **_per_device(found, point.devices), **point.metrics}
+
+
+def _metric(one: ForeignNumber, metric: str, samples: int | None, tool: str) -> MetricValue:
+    """A quantile that its samples cannot carry is missing: the tool's number stays its own."""
+    basis = f"{tool} {one.key}: {one.meaning}"
+    if not isinstance(one.value, float):
+        return MetricValue(value=None, n=0, reason=one.reason or "not told", basis=basis)
+    share = None if metric.startswith(POOLED) else SHARES.get(metric.rpartition("_")[2])
+    if share is not None and samples is not None and samples < needed_samples(share):
+        reason = f"n={samples} is too few for it; the tool's number is kept as its own"
+        return MetricValue(value=None, n=samples, reason=reason, basis=basis)
+    return MetricValue(value=one.value, n=samples, basis=basis)
 
 
 def _per_device(found: Mapping[str, MetricValue], devices: int | None) -> dict[str, MetricValue]:

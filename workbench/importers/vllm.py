@@ -23,8 +23,8 @@ from workbench.importers.foreign import (
     leftovers,
     told,
 )
+from workbench.importers.speeds import HARMONIC, TPOT, speeds
 
-TPOT = "(E2E - TTFT) / (output tokens - 1), one value a request"
 FAMILIES = (
     Family(name="ttft", prefix="ttft_s", meaning="first chunk - sent"),
     Family(name="tpot", prefix="tpot_compat_s", meaning=TPOT),
@@ -57,12 +57,6 @@ RATES = (
     Column(key="spec_decode_acceptance_rate", metric="acceptance_rate", unit="", scale=0.01,
            meaning="accepted / proposed, per cent in the file", side="told by the server"),
 )  # fmt: skip
-MEDIAN = Column(key="", metric="tok_s_user_p50", unit="tok/s/user", meaning=f"1 / median({TPOT})")
-P99 = Column(key="", metric="tok_s_user_p1", unit="tok/s/user", meaning=f"1 / p99({TPOT})")
-HARMONIC = Column(
-    key="", metric="tok_s_user", unit="tok/s/user",
-    meaning="sum(output tokens - 1) / sum(E2E - TTFT) over the requests of the file",
-)  # fmt: skip
 MEAN_TPOT = Column(key="", metric="tpot_compat_s_mean", unit="s", meaning=f"mean of {TPOT}")
 MEAN_E2E = Column(key="", metric="e2e_s_mean", unit="s", meaning="mean of TTFT + sum of gaps")
 CHUNKS = Column(
@@ -70,7 +64,6 @@ CHUNKS = Column(
     meaning="output tokens / (gaps between chunks + 1 a request)",
 )  # fmt: skip
 IDENTITY = ("model_id", "backend", "endpoint_type", "request_rate", "max_concurrency", "burstiness")
-NO_STREAM = "not streamed: a request has one chunk, so there is no time between tokens"
 
 
 def _is_serve(document: Document) -> bool:
@@ -79,9 +72,10 @@ def _is_serve(document: Document) -> bool:
 
 
 def _is_result(row: Mapping[str, object]) -> bool:
-    return {"duration", "completed", "request_throughput", "total_input_tokens"} <= row.keys() and (
-        "total_token_throughput" in row or "mean_ttft_ms" in row or "request_rate" in row
-    )
+    """A form that is alike has its times in seconds, under `median_ttft`."""
+    needed = {"duration", "completed", "request_throughput", "total_input_tokens"}
+    told_by = {"total_token_throughput", "mean_ttft_ms", "request_rate"}
+    return needed <= row.keys() and bool(told_by & row.keys()) and "median_ttft" not in row
 
 
 def _read_serve(document: Document) -> Foreign:
@@ -106,7 +100,7 @@ def serve_point(row: Mapping[str, object]) -> ForeignPoint:
     found = told(row, (*LATENCIES, *RATES), done)
     known = {one.metric for one in found if one.value is not None}
     if done != 0:
-        extra = (*_speeds(row), *_from_details(row))
+        extra = (*speeds(found), *_from_details(row))
         found += tuple(one for one in extra if one.metric not in known)
     taken = {*(one.key for one in found), *IDENTITY, "run_number"}
     return ForeignPoint(
@@ -138,15 +132,6 @@ def _load(row: Mapping[str, object]) -> dict[str, AxisValue]:
     if most is not None:
         return {"load": "closed", "batch_size": most}
     return {"load": "all at once", "requests": count(row.get("num_prompts"))}
-
-
-def _speeds(row: Mapping[str, object]) -> tuple[ForeignNumber, ...]:
-    """Quantiles of the interactivity, from those of TPOT: a reciprocal turns the order round."""
-    pairs = ((MEDIAN, "median_tpot_ms"), (P99, "p99_tpot_ms"))
-    values = ((column, key, number(row.get(key))) for column, key in pairs)
-    return tuple(
-        derived(f"1000 / {key}", 1000 / value, column) for column, key, value in values if value
-    )
 
 
 def _from_details(row: Mapping[str, object]) -> tuple[ForeignNumber, ...]:

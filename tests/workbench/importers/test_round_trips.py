@@ -1,0 +1,75 @@
+"""What this workbench exports comes back with the same values under the same metrics."""
+
+import pytest
+
+from tests.fakes import measured, records
+from tests.fakes.foreign_files import imported
+from workbench.cost import COST_METRICS
+from workbench.exports.llm_d import llm_d_files
+from workbench.exports.tables import points_csv
+from workbench.exports.vllm_json import vllm_files
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return records.fill_store(tmp_path_factory.mktemp("store"), [measured.trial(count=240)])
+
+
+@pytest.fixture(scope="module")
+def trial(run):
+    return run.trial(next(iter(run.trial_ids())))
+
+
+def back(tmp_path, content, devices=None):
+    path = tmp_path / "exported"
+    path.write_bytes(content)
+    return imported(tmp_path, path, devices=devices).points().iloc[0]
+
+
+def held(point, trial, metrics):
+    assert metrics
+    for name in metrics:
+        assert point[name] == pytest.approx(trial.metrics[name].value), name
+
+
+def test_vllm_json(tmp_path, run, trial):
+    (content,) = vllm_files(run).values()
+    point = back(tmp_path, content)
+    same = ("output_tok_s", "total_tok_s", "request_s", "ttft_s_mean", "ttft_s_p50", "ttft_s_p99",
+            "tpot_compat_s_mean", "tpot_compat_s_p50", "icl_s_p50", "e2e_s_mean", "e2e_s_p90",
+            "duration_s")  # fmt: skip
+    held(point, trial, [name for name in same if name in trial.metrics])
+    assert point["completed_requests"] == 240
+
+
+def test_llm_d_report(tmp_path, run, trial):
+    (content,) = llm_d_files(run).values()
+    point = back(tmp_path, content)
+    same = ("output_tok_s", "total_tok_s", "request_s", "ttft_s_mean", "ttft_s_p99", "tpot_s_mean",
+            "tpot_s_p50", "itl_s_mean", "itl_s_p50", "e2e_s_mean", "e2e_s_p99")  # fmt: skip
+    held(point, trial, [name for name in same if name in trial.metrics])
+    assert "this workbench" not in point["tpot_s_mean.basis"]
+    assert "tokens of the first chunk" in point["tpot_s_mean.basis"]
+
+
+def test_points_csv_with_samples_and_intervals(tmp_path, run):
+    points = run.points()
+    row = points.iloc[0]
+    point = back(tmp_path, points_csv([run]))
+    names = [name for name in points if f"{name}.n" in points and name not in COST_METRICS]
+    assert len(names) > 20
+    for name in names:
+        for part in ("", ".low", ".high", ".n"):
+            if row[name + part] == row[name + part]:
+                assert point[name + part] == pytest.approx(row[name + part]), name + part
+            else:
+                assert point[name + part] != point[name + part]
+
+
+def test_points_of_csv_that_are_not_valid_stay_so(tmp_path):
+    run = records.fill_store(tmp_path / "ours")
+    path = tmp_path / "points.csv"
+    path.write_bytes(points_csv([run]))
+    mine, theirs = run.trials(), imported(tmp_path, path).points()
+    assert theirs["valid"].sum() == mine["valid"].sum()
+    assert theirs.loc[~theirs["valid"], "reason"].notna().all()
