@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from engine.cache.sizing import count_blocks
 from engine.cache.storage import CacheStorage
-from engine.choices import ReplayMode
+from engine.choices import AcceleratorKind, ReplayMode
+from engine.decode_inputs import Spare
 from engine.model_runner import DeviceCaches
 from engine.models.registry import torch_dtype
 from engine.sequence import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from engine.stop_strings import StopStrings
 
 _NS_PER_S = 10**9
+_STEP_BYTES = 2**30  # what the operations of a step hold at once, on a device
 
 
 def allocate_caches(
@@ -33,24 +35,41 @@ def allocate_caches(
     """
     config, dtype = resolved.config, torch_dtype(resolved.dtype)
     groups = model.cache_groups(max_backtrack=resolved.ring_slack)
-    free_bytes = accelerator.memory_free_bytes()
-    blocks = count_blocks(groups, resolved, dtype=dtype, free_bytes=free_bytes)
+    blocks = count_blocks(
+        groups,
+        resolved,
+        dtype=dtype,
+        free_bytes=accelerator.memory_free_bytes(),
+        reserve_bytes=_reserve_bytes(resolved, accelerator),
+    )
 
-    def allocate(blocks: int, device: str) -> CacheStorage:
+    def allocate(blocks: int, slots: int, device: str) -> CacheStorage:
         return CacheStorage.allocate(
             groups,
             blocks=blocks,
             block_tokens=config.block_tokens,
-            slots=config.max_num_seqs,
+            slots=slots,
             dtype=dtype,
             device=device,
         )
 
-    host_blocks = config.swap_tokens // config.block_tokens
+    slots, host_blocks = config.max_num_seqs, config.swap_tokens // config.block_tokens
+    pads = resolved.graphs and model.can_capture
     return DeviceCaches(
-        device=allocate(blocks, accelerator.device),
-        host=allocate(host_blocks, "cpu") if host_blocks else None,
+        device=allocate(blocks + pads, slots + pads, accelerator.device),
+        host=allocate(host_blocks, slots, "cpu") if host_blocks else None,
+        spare=Spare(slot=slots, block=blocks) if pads else None,
     )
+
+
+def _reserve_bytes(resolved: ResolvedConfig, accelerator: Accelerator) -> int:
+    """Memory that caches leave alone: what the configuration says, else for steps and graphs."""
+    if resolved.config.memory_reserve_bytes is not None:
+        return resolved.config.memory_reserve_bytes
+    if resolved.accelerator is AcceleratorKind.CPU:
+        return 0
+    recorder = accelerator.recorder if resolved.graphs else None
+    return _STEP_BYTES + (recorder.budget_bytes() if recorder is not None else 0)
 
 
 def scheduler_limits(resolved: ResolvedConfig, blocks: int, eos_token_id: int) -> SchedulerLimits:

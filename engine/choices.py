@@ -66,6 +66,13 @@ class ReplayMode(StrEnum):
     COMPACT = "compact"
 
 
+class GraphMode(StrEnum):
+    """Whether decode steps are captured and replayed. AUTO: where device and kernels can."""
+
+    AUTO = "auto"
+    OFF = "off"
+
+
 class AdmissionMode(StrEnum):
     """When a waiting sequence gets a slot.
 

@@ -15,6 +15,7 @@ from engine.choices import (
     AcceleratorKind,
     AdmissionMode,
     CacheFormat,
+    GraphMode,
     KernelChoice,
     Precision,
     ReplayMode,
@@ -102,10 +103,15 @@ class EngineConfig:
         metadata=says("Start what is predicted to fit until its end, or (greedy) fits now."),
     )
     overlap: bool = field(
-        default=False,  # until a forward makes no copy that waits for the device
+        default=True,
         metadata=says(
-            "Plan and settle on the host while the device runs; false is in line. Slower today: "
-            "the forward of V4.1 still waits for the device."
+            "Plan and settle on the host while the device runs; false, or a CPU, is in line."
+        ),
+    )
+    graphs: GraphMode = field(
+        default=GraphMode.AUTO,
+        metadata=says(
+            "Captured decode steps: auto is on an accelerator whose kernels read caches in place."
         ),
     )
     swap_tokens: int = field(
@@ -122,6 +128,14 @@ class EngineConfig:
     memory_fraction: float | None = field(
         default=None,
         metadata=says("Share of free memory for caches; None is 0.25 on a CPU, 0.9 else.", least=0),
+    )
+    memory_reserve_bytes: int | None = field(
+        default=None,
+        metadata=says(
+            "Device memory that caches leave free at least; None is 1 GiB for steps and what "
+            "captured graphs may hold, nothing on a CPU.",
+            least=0,
+        ),
     )
     max_model_len: int | None = field(
         default=None,

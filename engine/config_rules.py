@@ -9,6 +9,7 @@ from engine.choices import (
     AcceleratorKind,
     AdmissionMode,
     CacheFormat,
+    GraphMode,
     KernelChoice,
     Precision,
     ReplayMode,
@@ -48,6 +49,7 @@ CHOICES: dict[str, type[StrEnum]] = {
     "replay_mode": ReplayMode,
     "admission": AdmissionMode,
     "kernels": KernelChoice,
+    "graphs": GraphMode,
 }
 """The fields that hold a member of an enumeration."""
 

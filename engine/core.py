@@ -103,17 +103,25 @@ class Engine:
         source = source or CheckpointSource()
         accelerator = accelerator or find_accelerator(config.accelerator, index=device_index)
         facts = source.facts(config)
-        self.resolved = resolve(config, facts, accelerator.kind)
+        self.resolved = resolve(
+            config,
+            facts,
+            accelerator.kind,
+            runs_ahead=accelerator.runs_ahead,
+            can_record=accelerator.recorder is not None,
+        )
+        for name, reason in self.resolved.reasons.items():
+            _log.info("resolved %s=%s because=%r", name, getattr(self.resolved, name), reason)
         model = source.load(self.resolved, accelerator)
         assert model.facts == facts, "the model differs from what its configuration promised"
         caches = allocate_caches(model, self.resolved, accelerator)
         self._clock_ns = clock_ns
         self._runner = ModelRunner(model, caches, self.resolved, accelerator)
-        limits = scheduler_limits(self.resolved, caches.device.blocks, facts.eos_token_id)
+        limits = scheduler_limits(self.resolved, caches.blocks, facts.eos_token_id)
         self._scheduler = Scheduler(limits)
         self.limits = ServingLimits(facts=facts, longest_sequence=limits.longest_sequence)
         self._admission = Admission(self.limits, config.seed)
-        self._depth = int(config.overlap and accelerator.runs_ahead)
+        self._depth = int(self.resolved.overlap)
         self._in_flight: deque[LaunchedStep] = deque()
         self._newest: ScheduledBatch | None = None
         self._steps = self._tokens = 0
@@ -229,6 +237,7 @@ class Engine:
         scheduler, newest = self._scheduler, self._newest
         return EngineStats(
             **vars(scheduler.counts),
+            **vars(self._runner.count_graphs()),
             running=scheduler.running,
             waiting=scheduler.waiting,
             blocks_used=scheduler.blocks_used,

@@ -2,26 +2,33 @@
 
 A step is built on the host and submitted; nothing it does waits for the host, nor the host for
 it, until its results are asked for. What the next step needs of it stays on the device, in the
-request table. Captured graphs of decode steps will live in `engine/graphs.py`: the buffers
-that a step reads are those of the staging ring, and its rows can be padded there.
+request table. Uniform decode steps are padded to few shapes and, from the second one of a shape
+on, replayed from a graph (`engine/graphs.py`); all others run operation by operation.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
 
 from engine import logprobs, sampling
 from engine.cache.storage import CacheStorage
+from engine.decode_inputs import DecodeInputsBuilder, Spare, context_bucket
+from engine.decode_step import DecodeStep
 from engine.errors import EngineError
+from engine.graphs import DecodeGraphs
 from engine.request_table import RequestTable
+from engine.stats import GraphCounts
 from engine.step_inputs import StepInputsBuilder
-from engine.step_results import results_of
+from engine.step_results import decode_results_of, results_of
 from engine.step_tensors import StepTensors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from engine.accelerator.interface import Accelerator, Ticket
@@ -38,6 +45,12 @@ class DeviceCaches:
 
     device: CacheStorage
     host: CacheStorage | None
+    spare: Spare | None = None  # of `device`, for padding; None: no step is padded
+
+    @property
+    def blocks(self) -> int:
+        """Blocks on the device that sequences may hold."""
+        return self.device.blocks - (self.spare is not None)
 
     def swap(self, batch: ScheduledBatch) -> None:
         """Copy what leaves the device, then what comes back."""
@@ -60,7 +73,7 @@ class LaunchedStep:
     """A step that the device has been given."""
 
     batch: ScheduledBatch
-    inputs: StepInputs | None  # None: it only moves caches
+    read: Callable[..., list[SequenceResult]]  # what the numbers that it brings back say
     ticket: Ticket
 
     def wait(self) -> list[SequenceResult]:
@@ -68,10 +81,7 @@ class LaunchedStep:
 
         RuntimeError, MemoryError or EngineError when the device failed.
         """
-        found = self.ticket.wait()
-        if self.inputs is None:
-            return []
-        return results_of(self.inputs, *found)
+        return self.read(*self.ticket.wait())
 
 
 class ModelRunner:
@@ -91,6 +101,7 @@ class ModelRunner:
         self._accelerator = accelerator
         self._failed: int | None = None  # the newest step that raised on the device
         facts, storage = model.facts, caches.device
+        config = resolved.config
         self._ngram = facts.ngram
         self._builder = StepInputsBuilder(
             ngram=facts.ngram,
@@ -102,28 +113,61 @@ class ModelRunner:
             rows=storage.slots,
             ngram=facts.ngram,
             draft_length=resolved.draft_length,
-            most_blocks=min(storage.blocks, -(-resolved.max_model_len // storage.block_tokens)),
+            most_blocks=_most_blocks(resolved, caches),
             device=accelerator.device,
+        )
+        self._decodes: DecodeInputsBuilder | None = None
+        self._graphs: DecodeGraphs | None = None
+        if caches.spare is not None and accelerator.recorder is not None:
+            self._decodes = DecodeInputsBuilder(
+                draft_length=resolved.draft_length,
+                block_tokens=config.block_tokens,
+                most_sequences=config.max_num_seqs,
+                spare=caches.spare,
+                device=accelerator.device,
+            )
+            step = DecodeStep(model=model, caches=storage, table=self._table, spare=caches.spare)
+            self._graphs = DecodeGraphs(accelerator.recorder, step.run, accelerator.device)
+
+    def count_graphs(self) -> GraphCounts:
+        """Of the graphs, and of the steps replayed so far."""
+        graphs = self._graphs
+        if graphs is None:
+            return GraphCounts()
+        return GraphCounts(
+            graphs=graphs.count, graph_bytes=graphs.held_bytes, replayed_steps=graphs.replayed
         )
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         """Give a step to the device; at most one before it may be unfinished."""
-        inputs = None
-        if batch.sequences:
-            inputs = self._builder.build(batch.sequences, self._table)
-            self.decoder_rows_run += inputs.decoder_rows
-            self.decoder_rows_skipped += batch.tokens - inputs.decoder_rows
-        return LaunchedStep(
-            batch, inputs, self._accelerator.submit(lambda: self._run(batch, inputs))
-        )
+        work, read = self._prepare(batch)
+        return LaunchedStep(batch, read, self._accelerator.submit(partial(self._run, batch, work)))
 
-    def _run(self, batch: ScheduledBatch, inputs: StepInputs | None) -> tuple[Tensor, ...]:
+    def _prepare(
+        self, batch: ScheduledBatch
+    ) -> tuple[Callable[[], tuple[Tensor, ...]], Callable[..., list[SequenceResult]]]:
+        """What the device is to do for the rows of a step, and how to read what it finds."""
+        if not batch.sequences:
+            return tuple, list  # it only moves caches
+        decode = self._decodes.build(batch, self._table) if self._decodes is not None else None
+        if decode is not None:
+            assert self._graphs is not None, "decode steps are built for graphs"
+            self.decoder_rows_run += batch.tokens
+            return partial(self._graphs.run, decode), partial(decode_results_of, decode)
+        inputs = self._builder.build(batch.sequences, self._table)
+        self.decoder_rows_run += inputs.decoder_rows
+        self.decoder_rows_skipped += batch.tokens - inputs.decoder_rows
+        return partial(self._run_rows, inputs), partial(results_of, inputs)
+
+    def _run(
+        self, batch: ScheduledBatch, work: Callable[[], tuple[Tensor, ...]]
+    ) -> tuple[Tensor, ...]:
         """The device's part. What raises here spoils what continues it."""
         failed_before, self._failed = self._failed, batch.number
         if failed_before == batch.number - 1 and any(e.is_ahead for e in batch.sequences):
             raise EngineError("the step before it failed")
         self._caches.swap(batch)
-        found = () if inputs is None else self._run_rows(inputs)
+        found = work()
         self._failed = failed_before
         return found
 
@@ -145,6 +189,15 @@ class ModelRunner:
         if not len(ints["logprob_rows"]):
             return (packed,)
         return (packed, *_logprobs(inputs, logits, choice.token_ids))
+
+
+def _most_blocks(resolved: ResolvedConfig, caches: DeviceCaches) -> int:
+    """Blocks of the longest sequence; where steps are padded, of the widest context."""
+    block_tokens = caches.device.block_tokens
+    longest = min(caches.blocks * block_tokens, resolved.max_model_len)
+    if caches.spare is not None:
+        longest = context_bucket(longest + resolved.draft_length + 1)
+    return -(-longest // block_tokens)
 
 
 def _logprobs(inputs: StepInputs, logits: Tensor, chosen: Tensor) -> LogprobRows:

@@ -9,14 +9,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.step import ScheduledSequence
+
+    Ints = NDArray[np.int64]
 
 
 class RequestTable:
@@ -30,9 +34,9 @@ class RequestTable:
         self._lengths = torch.zeros(rows, dtype=torch.int64, device=device)
         self._recent = torch.zeros(rows, self._width, dtype=torch.int64, device=device)
         self._blocks = torch.zeros(rows, most_blocks, dtype=torch.int64, device=device)
-        self._generations: list[int | None] = [None] * rows  # who holds the row
-        self._known_blocks = [0] * rows
-        self._has_tokens = [False] * rows
+        self._generations = np.full(rows, -1)  # who holds the row
+        self._known_blocks = np.zeros(rows, dtype=np.int64)
+        self._has_tokens = np.zeros(rows, dtype=bool)
 
     def news(self, entries: Sequence[ScheduledSequence]) -> dict[str, list[int]]:
         """Blocks that the device lacks, as `table_rows`, `table_columns` and `table_blocks`."""
@@ -47,13 +51,22 @@ class RequestTable:
             assert self._has_tokens[slot] or not entry.is_ahead, (
                 "a row is read before it is written"
             )
-            known, count = self._known_blocks[slot], len(entry.blocks)
-            rows += [slot] * (count - known)
-            columns += range(known, count)
-            blocks += (block.id for block in entry.blocks[known:])
-            self._known_blocks[slot] = count
+            known, count = int(self._known_blocks[slot]), len(entry.blocks)
+            if known < count:
+                rows += [slot] * (count - known)
+                columns += range(known, count)
+                blocks += (block.id for block in entry.blocks[known:])
+                self._known_blocks[slot] = count
             self._has_tokens[slot] |= entry.samples
         return {"table_rows": rows, "table_columns": columns, "table_blocks": blocks}
+
+    def has_newest(self, slots: Ints, generations: Ints) -> NDArray[np.bool_]:
+        """Which of the holders of slots have their newest token here, once all steps are done."""
+        return (self._generations[slots] == generations) & self._has_tokens[slots]
+
+    def count_news(self, slots: Ints, blocks: Ints) -> int:
+        """How many of their `blocks` the device lacks, of holders that it knows."""
+        return int((blocks - self._known_blocks[slots]).sum())
 
     def take_in(self, ints: dict[str, Tensor]) -> None:
         """Add the blocks that `news` found."""
@@ -63,6 +76,11 @@ class RequestTable:
     def blocks(self, slots: Tensor, width: int) -> Tensor:
         """Block table [R, width] of the slots; what lies behind a sequence's blocks is no one's."""
         return self._blocks[slots, :width]
+
+    def live_blocks(self, slots: Tensor, width: int, counts: Tensor, spare: int) -> Tensor:
+        """The same, where a block of no one, `spare`, stands behind the counts [R] of each."""
+        column = torch.arange(width, device=slots.device)
+        return torch.where(column < counts.unsqueeze(1), self.blocks(slots, width), spare)
 
     def newest(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """Positions of the newest tokens [A], and they with those before them [A, ngram].

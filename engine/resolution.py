@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from engine.choices import (
     AcceleratorKind,
     CacheFormat,
+    GraphMode,
     KernelChoice,
     Precision,
     ReplayMode,
@@ -17,6 +18,8 @@ from engine.errors import ConfigError
 from kernels.target import triton_is_installed
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.config import EngineConfig
     from engine.config_rules import ModelLimits
 
@@ -41,15 +44,22 @@ class ResolvedConfig:
     max_model_len: int
     memory_fraction: float
     prefill_chunk_tokens: int
-    overlap: bool  # never on a CPU, which does nothing while the host does something else
+    overlap: bool
+    graphs: bool  # if the model keeps the graph rule
+    reasons: Mapping[str, str] = field(compare=False)  # why a field is what it is, where asked
 
 
 def resolve(
     config: EngineConfig,
     facts: ModelLimits,
     accelerator: AcceleratorKind = AcceleratorKind.CPU,
+    *,
+    runs_ahead: bool | None = None,
+    can_record: bool | None = None,
 ) -> ResolvedConfig:
     """Hold a configuration against a model. `accelerator` is what `auto` finds on this host.
+
+    `runs_ahead` and `can_record` say what that device can; None: all but a CPU can.
 
     ConfigError: drafts longer than the model's block; keep tokens below
     `window + max(max_backtrack_tokens, draft_length + 1)` (DeepInfer's rule: rows that a
@@ -65,13 +75,16 @@ def resolve(
         dtype = Precision.FLOAT32 if on_cpu else Precision.BFLOAT16
     if cache_format is CacheFormat.AUTO:
         cache_format = CacheFormat.PLAIN if on_cpu else CacheFormat.RELEASED
+    kernels = _kernels(config, dtype, on_cpu=on_cpu)
+    overlap, why_overlap = _overlap(config, on_cpu if runs_ahead is None else not runs_ahead)
+    graphs, why_graphs = _graphs(config, on_cpu if can_record is None else not can_record)
     return ResolvedConfig(
         config=config,
         dtype=dtype,
         cache_format=cache_format,
         weights=_weights(config),
         accelerator=kind,
-        kernels=_kernels(config, dtype, on_cpu=on_cpu),
+        kernels=kernels,
         draft_length=draft_length,
         replay_mode=config.replay_mode if facts.can_truncate else ReplayMode.OFF,
         replay_keep_tokens=_keep_tokens(config, facts.window, slack),
@@ -79,7 +92,9 @@ def resolve(
         max_model_len=_context(config, facts),
         memory_fraction=config.memory_fraction or (0.25 if on_cpu else 0.9),
         prefill_chunk_tokens=_chunk_tokens(config),
-        overlap=config.overlap and not on_cpu,
+        overlap=overlap,
+        graphs=graphs,
+        reasons={"overlap": why_overlap, "graphs": why_graphs},
     )
 
 
@@ -87,6 +102,22 @@ def _weights(config: EngineConfig) -> WeightFormat:
     if config.weights is WeightFormat.AUTO:
         return WeightFormat.DEQUANTISED
     return config.weights
+
+
+def _overlap(config: EngineConfig, is_in_line: bool) -> tuple[bool, str]:
+    if not config.overlap:
+        return False, "asked for"
+    if is_in_line:
+        return False, "the device does nothing while the host does something else"
+    return True, "the device works while the host plans and settles"
+
+
+def _graphs(config: EngineConfig, cannot: bool) -> tuple[bool, str]:
+    if config.graphs is GraphMode.OFF:
+        return False, "asked for"
+    if cannot:
+        return False, "the device cannot record its work"
+    return True, "decode steps are recorded if the kernels of the model read caches in place"
 
 
 def _chunk_tokens(config: EngineConfig) -> int:

@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from enum import IntEnum
+from struct import pack, unpack
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -59,6 +61,21 @@ class Rules:
     floats: dict[str, list[float]]
 
 
+class ChoiceRule(IntEnum):
+    """How the sequences of a uniform step choose; a wider rule can say what a narrower one does."""
+
+    GREEDY = 0
+    SEEDED = 1
+    NARROWED = 2  # seeded, by top-k or top-p
+    OTHER = 3  # log-probabilities, golden tokens: not of a uniform step
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Numbers that each sequence brings; floats as their bits."""
+        seeded = ("is_warm", "seed", "temperature")
+        return ((), seeded, (*seeded, "top_k", "top_p"))[self]
+
+
 class Choice(NamedTuple):
     """Chosen tokens [L]; those of rows that are not finite mean nothing."""
 
@@ -93,6 +110,45 @@ def choose(logits: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Ch
     best, token_ids = scores.max(dim=-1)  # the first, so the lowest, of equal ones
     if "golden_rows" in rules:
         token_ids = _force_golden(token_ids, positions, rules)
+    return Choice(token_ids, torch.isfinite(best))
+
+
+def slot_rule(params: SamplingParams, seed: int) -> tuple[ChoiceRule, dict[str, int]]:
+    """The rule of one sequence whose `min_tokens` are behind it, and its numbers."""
+    is_warm = _is_warm(params)
+    numbers = {
+        "is_warm": int(is_warm),
+        "seed": _signed(_mix(seed & _WORD)),
+        "temperature": _bits(params.temperature if is_warm else 1.0),
+        "top_k": min(params.top_k or _MANY, _MANY),
+        "top_p": _bits(params.top_p),
+    }
+    if params.logprobs is not None or params.golden_token_ids is not None:
+        return ChoiceRule.OTHER, numbers
+    if not is_warm:
+        return ChoiceRule.GREEDY, numbers
+    is_narrow = params.top_p < 1 or params.top_k is not None
+    return (ChoiceRule.NARROWED if is_narrow else ChoiceRule.SEEDED), numbers
+
+
+def choose_by_rule(
+    logits: Tensor, positions: Tensor, rule: ChoiceRule, numbers: Mapping[str, Tensor]
+) -> Choice:
+    """`choose` where every sequence has as many rows, and `rule` is the widest of them.
+
+    numbers: the `fields` of the rule, [sequences] each. Keeps the graph rule.
+    """
+    scores = logits
+    if rule is not ChoiceRule.GREEDY:
+        rows = len(logits) // len(numbers["is_warm"])
+        each = {name: _for_rows(numbers[name], rows) for name in rule.fields}
+        warm = logits.double() / each["temperature"].view(torch.float64)[:, None]
+        if rule is ChoiceRule.NARROWED:
+            warm = _narrowed(warm, each["top_k"], each["top_p"].view(torch.float64))
+        keys = _mix_words(each["seed"] + (positions + 1) * _signed(_WEYL))
+        noisy = warm + _gumbel(keys, logits.shape[-1])
+        scores = torch.where(each["is_warm"].bool()[:, None], noisy, logits.double())
+    best, token_ids = scores.max(dim=-1)  # the first, so the lowest, of equal ones
     return Choice(token_ids, torch.isfinite(best))
 
 
@@ -166,16 +222,31 @@ def _add_noise(logits: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -
 
 def _narrow(scores: Tensor, rules: Mapping[str, Tensor]) -> Tensor:
     """Set what top-k, then top-p, leaves out to -inf; only rows that ask are sorted."""
-    rows, top_p = rules["narrow_rows"], rules["narrow_top_p"][:, None]
-    ordered, ids = scores[rows].sort(dim=-1, descending=True, stable=True)
+    rows = rules["narrow_rows"]
+    kept = _narrowed(scores[rows], rules["narrow_top_k"], rules["narrow_top_p"])
+    return scores.index_copy(0, rows, kept)
+
+
+def _narrowed(scores: Tensor, top_k: Tensor, top_p: Tensor) -> Tensor:
+    """The same for every row of scores [rows, vocab]."""
+    ordered, ids = scores.sort(dim=-1, descending=True, stable=True)
     rank = torch.arange(scores.shape[-1], device=scores.device)
-    beyond_k = rank >= rules["narrow_top_k"][:, None]
+    beyond_k, top_p = rank >= top_k[:, None], top_p[:, None]
     share = ordered.masked_fill(beyond_k, -math.inf).softmax(dim=-1)
     before = share.cumsum(dim=-1) - share
     is_out = beyond_k | ((before >= top_p) & (top_p < 1))
-    is_out[:, 0] = False  # rounding must not leave a row without a token
+    is_out[:, :1].fill_(False)  # rounding must not leave a row without a token
     kept = ordered.masked_fill(is_out, -math.inf)
-    return scores.index_copy(0, rows, torch.empty_like(kept).scatter_(-1, ids, kept))
+    return torch.empty_like(kept).scatter_(-1, ids, kept)
+
+
+def _for_rows(values: Tensor, rows: int) -> Tensor:
+    """Values of sequences for each of their rows."""
+    return values.unsqueeze(1).expand(-1, rows).flatten()
+
+
+def _bits(value: float) -> int:
+    return unpack("<q", pack("<d", value))[0]
 
 
 def _force_golden(token_ids: Tensor, positions: Tensor, rules: Mapping[str, Tensor]) -> Tensor:

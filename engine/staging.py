@@ -8,10 +8,19 @@ import numpy as np
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
     from torch import Tensor
+
+
+def on_device(numbers: Sequence[object] | NDArray[np.int64], device: torch.device) -> Tensor:
+    """int64 of a device from numbers of the host, queued like any work: nobody waits."""
+    staged = torch.as_tensor(numbers, dtype=torch.int64)
+    if device.type == "cpu":
+        return staged
+    return staged.pin_memory().to(device, non_blocking=True)
+
 
 RING = 2
 """Steps whose numbers may be on their way at once: one in flight, and one being launched."""
@@ -34,22 +43,22 @@ class StagingRing:
         self, values: Mapping[str, Sequence[float] | NDArray[np.int64]]
     ) -> dict[str, Tensor]:
         """One flat tensor a name, all in one copy, in their order; names without values too."""
-        arrays = {name: np.asarray(numbers) for name, numbers in values.items()}
-        total = sum(array.size for array in arrays.values())
+        kind = self._buffers[0].numpy().dtype  # else what is empty would be float64
+        arrays = {name: np.asarray(numbers, kind) for name, numbers in values.items()}
+        on_device = self.stage(arrays.values()).to(self._device, non_blocking=True)
+        sizes = [array.size for array in arrays.values()]
+        return dict(zip(arrays, on_device.split(sizes), strict=True))
+
+    def stage(self, arrays: Iterable[NDArray[np.number]]) -> Tensor:
+        """The numbers one after the other, in host memory from which a copy need not wait."""
+        flats = [array.ravel() for array in arrays]
+        flat = np.concatenate(flats) if flats else np.empty(0)
         self._turn = (self._turn + 1) % RING
-        if self._buffers[self._turn].numel() < total:
-            self._buffers[self._turn] = self._allocate(2 * total)
-        staged = self._buffers[self._turn][:total]
-        flat = staged.numpy()
-        ends = np.cumsum([array.size for array in arrays.values()])
-        for array, end in zip(arrays.values(), ends, strict=True):
-            flat[end - array.size : end] = array.ravel()
-        on_device = staged.to(self._device, non_blocking=True)
-        starts = (end - array.size for array, end in zip(arrays.values(), ends, strict=True))
-        return {
-            name: on_device[start:end]
-            for name, start, end in zip(arrays, starts, ends, strict=True)
-        }
+        if self._buffers[self._turn].numel() < flat.size:
+            self._buffers[self._turn] = self._allocate(2 * flat.size)
+        staged = self._buffers[self._turn][: flat.size]
+        staged.numpy()[:] = flat
+        return staged
 
     def _allocate(self, numbers: int) -> Tensor:
         on_host = torch.empty(numbers, dtype=self._dtype)

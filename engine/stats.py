@@ -27,6 +27,15 @@ class SchedulerCounts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GraphCounts:
+    """Of captured decode steps."""
+
+    graphs: int = 0
+    graph_bytes: int = 0
+    replayed_steps: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class EngineStats:
     """One reading: some fields are of now, the others since the engine started. Seconds.
 
@@ -50,6 +59,11 @@ class EngineStats:
         default=0, metadata=_since_start("Preemptions that kept their caches in host memory.")
     )
     steps: int = field(default=0, metadata=_since_start("Steps settled."))
+    graphs: int = field(default=0, metadata=_now("Captured decode steps held."))
+    graph_bytes: int = field(default=0, metadata=_now("Memory of the captured decode steps."))
+    replayed_steps: int = field(
+        default=0, metadata=_since_start("Steps that were replayed from a captured one.")
+    )
     wasted_steps: int = field(
         default=0,
         metadata=_since_start("Rows of steps, by sequence, run after the sequence had ended."),

@@ -10,6 +10,7 @@ from engine.step import SequenceResult
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from engine.decode_inputs import DecodeInputs
     from engine.request import TokenLogprob
     from engine.step import ScheduledSequence
     from engine.step_inputs import LogitSpan, StepInputs
@@ -38,6 +39,26 @@ def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> list[Sequ
         else:
             results.append(SequenceResult(error=_NOT_FINITE))
     return results
+
+
+def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResult]:
+    """The same of a uniform decode step, whose sequences have as many rows each, used or not."""
+    shape = inputs.key.shape
+    choices = shape.sequences * shape.rows
+    tokens, finite, accepted = packed.split((choices, choices, shape.sequences))
+    each = zip(
+        inputs.entries,
+        tokens.view(-1, shape.rows).tolist(),
+        finite.view(-1, shape.rows).tolist(),
+        accepted.tolist(),
+        strict=False,  # behind the entries there is padding
+    )
+    return [
+        SequenceResult(token_ids=tuple(chosen[: stands + 1]), accepted=stands)
+        if all(is_finite[: stands + 1])
+        else SequenceResult(error=_NOT_FINITE)
+        for _, chosen, is_finite, stands in each
+    ]
 
 
 def _result(

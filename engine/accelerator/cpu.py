@@ -22,6 +22,7 @@ class CpuAccelerator:
     kind = AcceleratorKind.CPU
     device = "cpu"
     runs_ahead = False
+    recorder = None
 
     def name(self) -> str:
         """Processor name as the platform tells it."""

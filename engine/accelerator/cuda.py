@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from engine.accelerator.interface import Ticket, Work
 
+_GRAPH_SHARE = 32  # of the memory of a device, one part may hold graphs
+
 
 class CudaAccelerator:
     """One CUDA device, by its index among the visible ones."""
@@ -32,6 +34,7 @@ class CudaAccelerator:
                 remedy="Use cpu, or fewer replicas.",
             )
         self.device = f"cuda:{index}"
+        self.recorder = CudaGraphRecorder(self.device)
 
     def name(self) -> str:
         """Product name."""
@@ -68,6 +71,49 @@ class CudaAccelerator:
         except Exception as error:  # noqa: BLE001  raised again by `wait`
             return DoneTicket(error=error)
         return _CudaTicket(done, results)
+
+
+class CudaGraphRecorder:
+    """CUDA graphs that share one pool of memory, since no two run at once."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._pool: tuple[int, int] | None = None
+
+    def budget_bytes(self) -> int:
+        """A share of the device's memory."""
+        total = torch.cuda.get_device_properties(self._device).total_memory
+        return total // _GRAPH_SHARE
+
+    def record(self, work: Work) -> _CudaGraph:
+        """Capture on a stream of its own; errors of other threads do not count."""
+        with torch.cuda.device(self._device):
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            free_before = torch.cuda.mem_get_info()[0]
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                results = work()
+            held_bytes = max(0, free_before - torch.cuda.mem_get_info()[0])
+        return _CudaGraph(graph, results, held_bytes)
+
+    def forget(self, graph: _CudaGraph) -> None:
+        """Wait for the device, then give the memory back to the pool."""
+        torch.cuda.synchronize(self._device)
+        graph.graph.reset()
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaGraph:
+    graph: torch.cuda.CUDAGraph
+    results: tuple[Tensor, ...]  # kept, so that no other graph is given their memory
+    held_bytes: int
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Launch on the current stream."""
+        self.graph.replay()
+        return self.results
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,12 +23,43 @@ class Ticket(Protocol):
         ...
 
 
+class RecordedGraph(Protocol):
+    """Work that was recorded, as one thing to launch."""
+
+    held_bytes: int  # of the device
+
+    def replay(self) -> tuple[Tensor, ...]:
+        """Do the work again, where it was recorded; its results lie where they always do."""
+        ...
+
+
+class GraphRecorder(Protocol):
+    """Records work on one device."""
+
+    def budget_bytes(self) -> int:
+        """Memory that graphs may hold."""
+        ...
+
+    def record(self, work: Work) -> RecordedGraph:
+        """Take down the operations of `work`, which are not done yet.
+
+        The same work must have been done before, so that nothing is left to compile.
+        RuntimeError when the device cannot.
+        """
+        ...
+
+    def forget(self, graph: RecordedGraph) -> None:
+        """Let go of a graph, once the device is done with it."""
+        ...
+
+
 class Accelerator(Protocol):
     """One device. Nothing here touches the device before it is asked."""
 
     kind: AcceleratorKind
     device: str  # as torch spells it
     runs_ahead: bool  # whether work goes on after `submit` has returned
+    recorder: GraphRecorder | None  # None: work cannot be recorded
 
     def name(self) -> str:
         """Product name for people."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from engine.accelerator.interface import Work
+    from engine.accelerator.interface import GraphRecorder, Work
     from engine.accelerator.tickets import DoneTicket
 
 _NS = 1e9
@@ -62,6 +62,7 @@ class NullAccelerator:
         is_prompt: Callable[[], bool] = lambda: False,
     ) -> None:
         self.clock = clock
+        self.recorder: GraphRecorder | None = None
         self.busy_s = 0.0
         self.idle_s = 0.0  # between works; before the first one it does not count
         self._step_seconds = step_seconds

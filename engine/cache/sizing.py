@@ -41,14 +41,15 @@ def count_blocks(
     *,
     dtype: torch.dtype,
     free_bytes: int,
+    reserve_bytes: int = 0,
 ) -> int:
     """Blocks for one replica: what `cache_tokens` says, else what demand and memory allow.
 
     Demand is `max_num_seqs` sequences of `max_model_len`, on a CPU at most 131,072 tokens or one
-    such sequence. Memory is `memory_fraction` of `free_bytes` (which replicas share on a CPU),
-    less the rings of every slot. ConfigError: blocks that hold part of a row, or less than one
-    block. CapacityError: no room for one block, or `cache_tokens` and `max_num_seqs` that need
-    more than there is.
+    such sequence. Memory is `memory_fraction` of `free_bytes` (which replicas share on a CPU), or
+    all but `reserve_bytes` if that is less, without the rings of every slot. ConfigError: blocks
+    that hold part of a row, or less than one block. CapacityError: no room for one block, or
+    `cache_tokens` and `max_num_seqs` that need more than there is.
     """
     config = resolved.config
     _check_block_tokens(groups, config.block_tokens)
@@ -57,14 +58,15 @@ def count_blocks(
         blocks = _explicit_blocks(config.cache_tokens, config.block_tokens)
         _check_room(costs, config, blocks)
         return blocks
-    budget = int(costs.free_bytes * resolved.memory_fraction)
+    share = int(costs.free_bytes * resolved.memory_fraction)
+    budget = min(share, costs.free_bytes - reserve_bytes)
     spare = budget - costs.needed_bytes(config.max_num_seqs, 0)
     if spare < costs.block_bytes:
         raise CapacityError(
             f"{config.max_num_seqs} sequences of {costs.slot_bytes} bytes each leave no room "
             f"for a cache block of {costs.block_bytes} in {budget} bytes.",
             where="max_num_seqs",
-            remedy="Lower max_num_seqs or raise memory_fraction.",
+            remedy="Lower max_num_seqs or memory_reserve_bytes, or raise memory_fraction.",
         )
     whole = -(-resolved.max_model_len // config.block_tokens)
     demand = config.max_num_seqs * whole

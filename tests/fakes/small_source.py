@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from engine.choices import CacheFormat
 from engine.models.deepseek_v41.facts import facts_of
 from engine.models.registry import torch_dtype
+from kernels.ops import REFERENCE, Ops
 from tests.fakes.models import small_config, small_model
 
 
@@ -18,6 +19,7 @@ class SmallSource:
     decoder: tuple[int, ...] = (2, 1)
     topk: int = 4
     engram: tuple[int, ...] = (1,)
+    ops: Ops = REFERENCE
 
     def facts(self, config):
         return facts_of(self._config())
@@ -28,6 +30,7 @@ class SmallSource:
             seed=self.seed,
             dtype=torch_dtype(resolved.dtype),
             released_caches=resolved.cache_format is CacheFormat.RELEASED,
+            ops=self.ops,
         )
 
     def _config(self):

@@ -64,7 +64,7 @@ class Compressor:
         latent = norm(pooled.to(x.dtype), self.norm, self.eps)  # [closed, dim]
         key = linear(latent, self.index_project)
         index, rows = (name(self.owner) for name in (index_name, global_name))
-        if step.encoder.rows.in_place:
+        if step.encoder.rows.sizes.reads_caches:
             key_norm = RowNorm(weight=self.index_norm, eps=self.eps)
             to = pages.physical
             ops.insert_rows(cached_rows(caches, index), to, key, key_norm, pages.turn)

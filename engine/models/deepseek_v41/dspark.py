@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -97,9 +98,10 @@ class Drafter:
         turn = self._shared.rope.at(positions, ratio=0)
         stream = Stream.start(self._shared.embedding[ids.flatten()], self._config.hc_mult)
         run = self._attention(batch, turn, caches)
+        live = None if batch.live is None else _for_each_row(batch.live, size)
         for stage in self._stages:
             x = stage.block.attention_input(stream)
-            stream = stage.block.run(stream, x, lambda y, s=stage: run(s, y))
+            stream = stage.block.run(stream, x, partial(run, stage), live)
         hidden = stream.collapsed().view(count, size, -1)[:, : batch.draft_length]
         return self._guess(hidden, batch.anchor_ids)
 
@@ -177,9 +179,9 @@ class _InPlace:
         self, batch: DraftBatch, size: int, window: int, turn: Rotation, caches: CacheStorage
     ) -> None:
         self._turn, self._caches, self._window = turn, caches, window
-        self._slots = batch.slots.repeat_interleave(size)
-        self._newest = (batch.anchor_positions - 1).repeat_interleave(size)
-        self._floors = batch.decoder_start.repeat_interleave(size)
+        self._slots = _for_each_row(batch.slots, size)
+        self._newest = _for_each_row(batch.anchor_positions - 1, size)
+        self._floors = _for_each_row(batch.decoder_start, size)
         self._rows = torch.arange(len(self._slots), device=self._slots.device)
         first = self._rows // size * size
         self._block = first.unsqueeze(1) + torch.arange(size, device=first.device)
@@ -203,6 +205,11 @@ class _InPlace:
         scale = parameters.head_dim**-0.5
         attended = ops.attend_cached(queries, own, chosen, parameters.sink, scale)
         return output(attended, parameters, self._turn)
+
+
+def _for_each_row(values: Tensor, size: int) -> Tensor:
+    """Values [R] of sequences for each of their rows: [R * size]."""
+    return values.unsqueeze(1).expand(-1, size).flatten()
 
 
 def _read_stage(weights: Weights, config: DeepseekV41Config, number: int) -> Stage:

@@ -38,7 +38,7 @@ class Stream(NamedTuple):
         """n copies of the embeddings [rows, width]; the first sublayer reads the first copy."""
         wide = at_least_float32(embedded.dtype)
         pre = torch.zeros(embedded.shape[0], n, dtype=wide, device=embedded.device)
-        pre[:, 0] = 1
+        pre[:, :1].fill_(1)
         return cls(streams=embedded.unsqueeze(1).repeat(1, n, 1), pre=pre)
 
     def rows(self, index: Tensor) -> Stream:
@@ -86,19 +86,31 @@ class Block:
         """What attention (and a compressor) sees: [rows, width]."""
         return self.ops.collapse_norm(stream.streams, stream.pre, self.attention_norm, self.eps)
 
-    def run(self, stream: Stream, x: Tensor, attention: Callable[[Tensor], Tensor]) -> Stream:
-        """The layer, given `x = attention_input(stream)`."""
+    def run(
+        self,
+        stream: Stream,
+        x: Tensor,
+        attention: Callable[[Tensor], Tensor],
+        live: Tensor | None = None,
+    ) -> Stream:
+        """The layer, given `x = attention_input(stream)`; rows that are not live are padding."""
         ops = self.ops
         mixed = ops.mixes(stream.streams, self.attention_mixing)
         streams = ops.expand(attention(x), stream.streams, mixed)
         inner = ops.collapse_norm(streams, mixed.pre, self.ffn_norm, self.eps)
         mixed = ops.mixes(streams, self.ffn_mixing)
-        return Stream(streams=ops.expand(run_moe(inner, self.moe), streams, mixed), pre=mixed.pre)
+        added = run_moe(inner, self.moe, live)
+        return Stream(streams=ops.expand(added, streams, mixed), pre=mixed.pre)
 
 
-def run_moe(x: Tensor, moe: MoeParameters) -> Tensor:
-    """Routed experts plus the shared one: x [rows, width], same shape and dtype back."""
+def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor:
+    """Routed experts plus the shared one: x [rows, width], same shape and dtype back.
+
+    Rows that are not `live` [rows] choose no expert.
+    """
     chosen, weights = moe.ops.route(x, moe.router)
+    if live is not None:
+        chosen = torch.where(live.unsqueeze(-1), chosen, -1)
     inner = moe.ops.swiglu(moe.ops.linear(x, moe.shared_gate_up), moe.experts.limit, None)
     shared = moe.ops.linear(inner, moe.shared_down)
     return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)

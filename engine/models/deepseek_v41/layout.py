@@ -6,10 +6,11 @@ A tile knows the window rows its queries share and how many global rows each que
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from engine.models.deepseek_v41.spans import (
     group_short,
     rows_of_tile,
 )
+from engine.staging import on_device
 from kernels.cache_ops.reference import paged_rows, ring_rows
 
 if TYPE_CHECKING:
@@ -95,11 +97,10 @@ class RowSet:
     slots: Tensor  # [rows] state slot of the row's sequence
     sequences: Tensor  # [rows] the row's sequence in the batch
     floors: Tensor  # [rows] oldest visible position
-    from_end: Tensor  # [rows] how many newer rows its sequence has in the set
     longest: int
     end_position: int  # one past the newest position
     batch: ForwardBatch
-    spans: Sequence[Span]
+    spans: Sequence[Span]  # none of a uniform decode step, which needs no tiles
     table: Tensor  # [spans, 5] start, length, first position, floor, sequence
     sizes: LayoutSizes
 
@@ -143,23 +144,28 @@ class RowSet:
         where = ring_rows(self.slots, self.positions, rows)
         if self.longest <= rows:
             return None, where
-        newest = torch.nonzero(self.from_end < rows).flatten()
+        kept = [range(s.start + max(0, s.length - rows), s.start + s.length) for s in self.spans]
+        newest = on_device(np.concatenate([np.arange(r.start, r.stop) for r in kept]), where.device)
         return newest, where[newest]
+
+    def with_floors(self) -> RowSet:
+        """The same rows of a uniform decode step, under the window floors of the decoder half."""
+        floor = self.batch.decoder_floor
+        assert floor is not None, "a uniform decode step has them on the device"
+        floors = floor[self.sequences]
+        return replace(self, floors=torch.where(self.positions >= floors, floors, 0))
 
 
 def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> RowSet:
     """Tables of the rows in `spans`, which cover 0..rows-1 in order."""
     device = batch.token_ids.device
-    table = torch.tensor(
-        [[s.start, s.length, s.first_position, s.floor, s.sequence] for s in spans],
-        dtype=torch.int64,
-        device=device,
-    ).view(-1, 5)
+    numbers = [[s.start, s.length, s.first_position, s.floor, s.sequence] for s in spans]
+    table = on_device(numbers, device).view(-1, 5)
     if batch.behind is not None:
         table[:, 2] -= batch.behind[table[:, 4]]
     rows = torch.arange(sum(span.length for span in spans), device=device)
     owner = torch.repeat_interleave(table[:, 1], output_size=len(rows))
-    start, length, first, floor, sequence = table[owner].unbind(1)
+    start, _, first, floor, sequence = table[owner].unbind(1)
     relative = rows - start
     positions = first + relative
     return RowSet(
@@ -167,7 +173,6 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
         slots=batch.slots[sequence],
         sequences=sequence,
         floors=torch.where(positions >= floor, floor, 0),
-        from_end=length - 1 - relative,
         longest=max((span.length for span in spans), default=0),
         end_position=max((span.end_position for span in spans), default=0),
         batch=batch,
@@ -175,6 +180,25 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
         table=table,
         sizes=sizes,
     )
+
+
+def lay_out_decode(batch: ForwardBatch, sizes: LayoutSizes) -> RowSet:
+    """Tables of a uniform decode step, from the device alone; no window floors yet."""
+    assert batch.shape is not None, "the caller knows that it is one"
+    rows = RowSet(
+        positions=batch.positions,
+        slots=batch.slots[batch.sequence_index],
+        sequences=batch.sequence_index,
+        floors=torch.zeros_like(batch.positions),
+        longest=batch.shape.rows,
+        end_position=batch.shape.context,
+        batch=batch,
+        spans=(),
+        table=batch.positions.new_zeros(0, 5),
+        sizes=sizes,
+    )
+    assert rows.in_place, "rings hold the rows of a decode step, and kernels read them in place"
+    return rows
 
 
 def _tiles(
@@ -185,7 +209,7 @@ def _tiles(
     groups = group_short((s for s in spans if s.length <= SHORT_ROWS), sizes.cost)
     groups += [(span,) for span in spans if span.length > SHORT_ROWS]
     for members in groups:
-        chosen = torch.tensor([number[s.sequence] for s in members], device=table.device)
+        chosen = on_device([number[s.sequence] for s in members], table.device)
         group = Group(
             block_table=batch.block_table[table[chosen, 4]],
             end_position=max(span.end_position for span in members),

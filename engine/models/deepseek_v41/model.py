@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -107,10 +108,13 @@ class DeepseekV41Model:
                 return ForwardOutput(logits=self._logits(stream))
             if plan.draft_tap:
                 taps.append(stream.mean())
-            stream = layer.block.run(stream, x, lambda y, a=layer.attention: a.run(y, step))
+            attend = partial(layer.attention.run, step=step)
+            stream = layer.block.run(stream, x, attend, batch.live)
             _record(capture, plan.layer, stream)
         self._write_context(taps, step, capture)
-        return ForwardOutput(logits=self._logits(stream.rows(_logit_rows(batch))))
+        if batch.shape is None:
+            stream = stream.rows(_logit_rows(batch))
+        return ForwardOutput(logits=self._logits(stream))
 
     @torch.no_grad()
     def draft(self, batch: DraftBatch, caches: CacheStorage) -> DraftOutput:

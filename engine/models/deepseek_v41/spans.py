@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -64,27 +64,24 @@ def all_spans(batch: ForwardBatch, *, truncated: bool) -> tuple[Span, ...]:
     )
 
 
-def kept_spans(batch: ForwardBatch, kept: Sequence[int]) -> tuple[Span, ...]:
-    """The rows `kept` (ascending rows of the batch); what is kept of a sequence is a run."""
+def kept_spans(batch: ForwardBatch) -> tuple[Span, ...]:
+    """The decoder rows of each sequence: those from its floor on, which are its last.
+
+    A sequence whose context the host overestimates has passed its floor long ago.
+    """
     spans: list[Span] = []
-    start, first = 0, 0
+    start = 0
     for span in all_spans(batch, truncated=True):
-        end = span.start + span.length
-        while first < len(kept) and kept[first] < end:
-            first += 1
-        if first > start:
-            skipped = kept[start] - span.start
-            assert kept[first - 1] - kept[start] == first - 1 - start, "kept rows have a gap"
-            spans.append(
-                Span(
-                    sequence=span.sequence,
-                    start=start,
-                    length=first - start,
-                    first_position=span.first_position + skipped,
-                    floor=span.floor,
-                )
+        skipped = max(0, span.floor - span.first_position)
+        if skipped < span.length:
+            kept = replace(
+                span,
+                start=start,
+                length=span.length - skipped,
+                first_position=span.first_position + skipped,
             )
-        start = first
+            spans.append(kept)
+            start += kept.length
     return tuple(spans)
 
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from engine.models.deepseek_v41.layout import LayoutSizes, RowSet, lay_out
+from engine.models.deepseek_v41.layout import LayoutSizes, RowSet, lay_out, lay_out_decode
 from engine.models.deepseek_v41.spans import all_spans, kept_spans
+from engine.staging import on_device
 from kernels.cache_ops.reference import paged_rows, ring_rows
 
 if TYPE_CHECKING:
@@ -106,7 +107,11 @@ class Step:
         self._rope = rope
         self._sizes = sizes
         self._pages: dict[int, PageWrite] = {}
-        self.encoder = Half.build(lay_out(batch, all_spans(batch, truncated=False), sizes), rope)
+        if batch.shape is None:
+            rows = lay_out(batch, all_spans(batch, truncated=False), sizes)
+        else:
+            rows = lay_out_decode(batch, sizes)
+        self.encoder = Half.build(rows, rope)
         self.half = self.encoder
         self.published = Published(selections=[])
         self.published_rows = PublishedRows()
@@ -114,9 +119,11 @@ class Step:
 
     def enter_decoder(self) -> None:
         """Move on to the rows and window floors of the decoder half."""
-        rows = self.batch.decoder_rows
-        if rows is not None:
-            spans = kept_spans(self.batch, rows.tolist())
+        if self.batch.shape is not None:
+            self.half = replace(self.half, rows=self.half.rows.with_floors())
+            return
+        if self.batch.decoder_rows is not None:
+            spans = kept_spans(self.batch)
         elif any(self.batch.decoder_start):
             spans = all_spans(self.batch, truncated=True)
         else:
@@ -127,9 +134,11 @@ class Step:
     @cached_property
     def old_tails(self) -> Tensor:
         """For each sequence of the batch, its newest cached position: [R]."""
-        lengths = torch.tensor(self.batch.context_length, device=self.batch.slots.device)
-        behind = self.batch.behind
-        return lengths - 1 if behind is None else lengths - 1 - behind
+        batch = self.batch
+        if batch.shape is not None:
+            return batch.positions[:: batch.shape.rows] - 1
+        lengths = on_device(batch.context_length, batch.slots.device)
+        return lengths - 1 if batch.behind is None else lengths - 1 - batch.behind
 
     def tail_rows(self, ring: int) -> Tensor:
         """Physical tail-ring row of the newest cached token of each sequence: [R]."""
@@ -162,7 +171,7 @@ class Step:
         sequences = batch.sequence_index
         if ratio == 2:
             rows = torch.arange(len(positions), device=positions.device)
-            if not self.encoder.rows.in_place:  # finding the rows waits for the device
+            if not self._sizes.reads_caches:  # finding the rows waits for the device
                 rows = closing = torch.nonzero(positions % 2 == 1).flatten()
                 positions, sequences = positions[closing], sequences[closing]
             sequence_count = len(batch.slots)

@@ -1,0 +1,218 @@
+"""A uniform decode step as plain numbers: one flat row of them, laid out by its key alone.
+
+The tokens of such a step are on the device already, since each of its sequences has chosen its
+newest one there; so the host sends where, how many drafts, and by which rule to choose.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from engine.batch import DecodeShape
+from engine.sampling import ChoiceRule, slot_rule
+from engine.staging import StagingRing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from engine.request_table import RequestTable
+    from engine.step import ScheduledBatch, ScheduledSequence
+
+    Ints = NDArray[np.int64]
+
+SHORTEST_CONTEXT = 256
+_DOUBLED_UP_TO = 8  # sequences; beyond, a bucket lies half way between two powers of two, too
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeKey:
+    """What is static of a step: shapes, and which rule of choice is the widest."""
+
+    shape: DecodeShape
+    rule: ChoiceRule
+    news: int  # blocks that the device may have to learn of
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeInputs:
+    """A step on its way to the device. `numbers` is overwritten by the second step after it."""
+
+    entries: tuple[ScheduledSequence, ...]
+    key: DecodeKey
+    numbers: Tensor  # flat int64 in host memory, as `fields_of(key)` lays it out
+
+
+def fields_of(key: DecodeKey) -> dict[str, int]:
+    """Names and sizes of the numbers of a step, in their order. Floats travel as their bits."""
+    count = key.shape.sequences
+    per_sequence = ["slots", "live", "drafts", "decoder_start", "block_count", *key.rule.fields]
+    news = ("table_rows", "table_columns", "table_blocks")
+    return dict.fromkeys(per_sequence, count) | dict.fromkeys(news, key.news)
+
+
+def split(numbers: Tensor, key: DecodeKey) -> dict[str, Tensor]:
+    """The numbers of a step by name: views of `numbers`."""
+    fields = fields_of(key)
+    return dict(zip(fields, numbers.split(list(fields.values())), strict=True))
+
+
+def sequence_bucket(count: int, most: int) -> int:
+    """How many sequences a step is padded to: 1, 2, 4, 8, 12, 16, 24, 32, 48, ... and `most`."""
+    power = 1 << (count - 1).bit_length()
+    between = power * 3 // 4
+    bucket = between if power > _DOUBLED_UP_TO and count <= between else power
+    return min(bucket, most)
+
+
+def context_bucket(context: int) -> int:
+    """The width that a step's contexts are padded to: a power of two."""
+    return max(SHORTEST_CONTEXT, 1 << (context - 1).bit_length())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spare:
+    """The slot and the block that padding is written to."""
+
+    slot: int
+    block: int
+
+
+@dataclass
+class _SlotFacts:
+    """What does not change while a sequence holds its slot, by slot."""
+
+    slots: int
+    generation: Ints = field(init=False)
+    columns: dict[str, Ints] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.generation = np.full(self.slots, -1, dtype=np.int64)
+        names = ("rule", "free_from", "decoder_start", *ChoiceRule.NARROWED.fields)
+        self.columns = {name: np.zeros(self.slots, dtype=np.int64) for name in names}
+
+    def learn(self, entry: ScheduledSequence) -> None:
+        """Note what holds for a sequence that has just got its slot."""
+        slot, sequence = entry.slot.id, entry.sequence
+        params = sequence.request.sampling
+        rule, numbers = slot_rule(params, sequence.seed)
+        self.generation[slot] = entry.slot.generation
+        values = {
+            "rule": rule.value,
+            "free_from": sequence.prompt_tokens + params.min_tokens,
+            "decoder_start": sequence.decoder_start,
+            **numbers,
+        }
+        for name, value in values.items():
+            self.columns[name][slot] = value
+
+
+class DecodeInputsBuilder:
+    """Builds the inputs of uniform decode steps of one engine, in the order of their launch."""
+
+    def __init__(
+        self,
+        *,
+        draft_length: int,
+        block_tokens: int,
+        most_sequences: int,
+        spare: Spare,
+        device: str,
+    ) -> None:
+        self._draft_length = draft_length
+        self._block_tokens = block_tokens
+        self._most = most_sequences
+        self._spare = spare
+        self._facts = _SlotFacts(most_sequences)
+        self._ring = StagingRing(device, torch.int64)
+
+    def build(self, batch: ScheduledBatch, table: RequestTable) -> DecodeInputs | None:
+        """None where the step is of another kind; then nothing has been noted of it.
+
+        Uniform: every sequence runs its newest token, which the device has chosen, and drafts;
+        nobody moves, and nobody asks for more than tokens.
+        """
+        rows = _Rows.of(batch)
+        if rows is None:
+            return None
+        for index in np.flatnonzero(self._facts.generation[rows.slots] != rows.generations):
+            self._facts.learn(rows.entries[index])
+        key = self._key(rows, table)
+        if key is None:
+            return None
+        values = self._values(rows, key, table)
+        numbers = self._ring.stage(values[name] for name in fields_of(key))
+        return DecodeInputs(rows.entries, key, numbers)
+
+    def _key(self, rows: _Rows, table: RequestTable) -> DecodeKey | None:
+        columns = self._facts.columns
+        widest = ChoiceRule(int(columns["rule"][rows.slots].max()))
+        is_free = rows.settled >= columns["free_from"][rows.slots]
+        known = table.has_newest(rows.slots, rows.generations)
+        if widest is ChoiceRule.OTHER or not (is_free.all() and known.all()):
+            return None
+        per_sequence = 1 + (self._draft_length if rows.drafts.any() else 0)
+        count = sequence_bucket(len(rows.slots), self._most)
+        news = count * (1 + -(-per_sequence // self._block_tokens))
+        if table.count_news(rows.slots, rows.blocks) > news:
+            return None
+        context = context_bucket(int(rows.first.max()) + per_sequence)
+        shape = DecodeShape(sequences=count, rows=per_sequence, context=context)
+        return DecodeKey(shape, widest, news)
+
+    def _values(self, rows: _Rows, key: DecodeKey, table: RequestTable) -> dict[str, Ints]:
+        count, spare = key.shape.sequences, self._spare
+        facts = {n: column[rows.slots] for n, column in self._facts.columns.items()}
+        values = {
+            "slots": _padded(rows.slots, count, spare.slot),
+            "live": _padded(np.ones_like(rows.slots), count, 0),
+            "drafts": _padded(rows.drafts, count, 0),
+            "block_count": _padded(rows.blocks, count, 0),
+        }
+        news = table.news(rows.entries)
+        fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
+        values |= {name: _padded(news[name], key.news, filler) for name, filler in fill.items()}
+        return values | {
+            name: _padded(facts[name], count, 0) for name in ("decoder_start", *key.rule.fields)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The sequences of a step that only decodes."""
+
+    entries: tuple[ScheduledSequence, ...]
+    slots: Ints
+    generations: Ints
+    first: Ints  # at most
+    drafts: Ints
+    settled: Ints
+    blocks: Ints  # how many
+
+    @classmethod
+    def of(cls, batch: ScheduledBatch) -> _Rows | None:
+        entries = batch.sequences
+        if batch.swaps_out or batch.swaps_in or not entries:
+            return None
+        if not all(entry.known == 1 and entry.samples for entry in entries):
+            return None
+        table = np.array(
+            [
+                (e.slot.id, e.slot.generation, e.first, e.drafts, e.settled, len(e.blocks))
+                for e in entries
+            ],
+            dtype=np.int64,
+        )
+        return cls(entries, *table.T)
+
+
+def _padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:
+    padded = np.full(size, filler, dtype=np.int64)
+    padded[: len(values)] = values
+    return padded

@@ -1,0 +1,107 @@
+"""Captured decode steps: recorded where a step of a shape is seen again, replayed from then on."""
+
+from __future__ import annotations
+
+import logging
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    from engine.accelerator.interface import GraphRecorder, RecordedGraph
+    from engine.decode_inputs import DecodeInputs, DecodeKey
+
+_log = logging.getLogger(__name__)
+
+_MIB = 2**20
+
+
+@dataclass(slots=True)
+class _Program:
+    """One shape of step, from numbers that always lie in the same place."""
+
+    numbers: Tensor
+    graph: RecordedGraph | None = None
+    is_refused: bool = False  # the device could not record it
+
+
+class DecodeGraphs:
+    """Runs uniform decode steps of one device, in their order; `run` is `DecodeStep.run`.
+
+    The first step of a key runs as it is, which compiles what it needs. The second one is
+    recorded and replayed, as are all after it. Graphs that go beyond the recorder's budget
+    push out those that were used longest ago.
+    """
+
+    def __init__(
+        self,
+        recorder: GraphRecorder,
+        run: Callable[[Tensor, DecodeKey], tuple[Tensor, ...]],
+        device: str,
+    ) -> None:
+        self.replayed = 0
+        self._recorder = recorder
+        self._run = run
+        self._device = device
+        self._programs: OrderedDict[DecodeKey, _Program] = OrderedDict()  # newest use last
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory of all graphs."""
+        return sum(p.graph.held_bytes for p in self._programs.values() if p.graph is not None)
+
+    @property
+    def count(self) -> int:
+        """Graphs there are."""
+        return sum(p.graph is not None for p in self._programs.values())
+
+    @torch.inference_mode()
+    def run(self, inputs: DecodeInputs) -> tuple[Tensor, ...]:
+        """What the step returns; overwritten by the next step of its key."""
+        key, program = inputs.key, self._programs.get(inputs.key)
+        is_new = program is None
+        if program is None:
+            program = _Program(torch.empty_like(inputs.numbers, device=self._device))
+            self._programs[key] = program
+        self._programs.move_to_end(key)
+        program.numbers.copy_(inputs.numbers, non_blocking=True)
+        if not is_new and program.graph is None and not program.is_refused:
+            self._record(key, program)
+        if program.graph is None:
+            return self._run(program.numbers, key)
+        self.replayed += 1
+        return program.graph.replay()
+
+    def _record(self, key: DecodeKey, program: _Program) -> None:
+        try:
+            program.graph = self._recorder.record(lambda: self._run(program.numbers, key))
+        except RuntimeError:
+            program.is_refused = True
+            _log.exception("graph refused shape=%s rule=%s", key.shape, key.rule.name)
+            return
+        self._make_room(key)
+        _log.info(
+            "graph recorded sequences=%d rows=%d context=%d rule=%s graphs=%d mib=%d",
+            key.shape.sequences,
+            key.shape.rows,
+            key.shape.context,
+            key.rule.name,
+            self.count,
+            self.held_bytes // _MIB,
+        )
+
+    def _make_room(self, newest: DecodeKey) -> None:
+        budget = self._recorder.budget_bytes()
+        for key, program in list(self._programs.items()):
+            if self.held_bytes <= budget or key == newest:
+                return
+            if program.graph is not None:
+                self._recorder.forget(program.graph)
+                program.graph = None
+                _log.warning("graph dropped shape=%s budget_mib=%d", key.shape, budget // _MIB)

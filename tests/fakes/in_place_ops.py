@@ -1,0 +1,48 @@
+"""The definitions, in forms that a graph can hold: what the kernels of a device do as well."""
+
+import dataclasses
+
+import torch
+
+from kernels import formats
+from kernels.activation.reference import swiglu
+from kernels.attention.reference import attend_cached
+from kernels.norm.reference import rms_norm
+from kernels.ops import REFERENCE
+from kernels.precision import at_least_float32
+from kernels.rotary.reference import rotate
+
+
+def insert_rows(cache, where, x, norm, turn):
+    """See kernels.cache_ops.reference; row by row, since places may be negative or, of padding, equal."""
+    values = x if norm is None else rms_norm(x, norm.weight, norm.eps)
+    values = rotate(values, turn)
+    if cache.packing is not None:
+        values = formats.pack(values, cache.packing)
+    values = values.to(cache.tensor.dtype)
+    for row in range(len(values)):
+        place, value = where[row : row + 1], values[row : row + 1]
+        at = place.clamp(min=0)
+        kept = torch.where((place >= 0)[:, None], value, cache.tensor.index_select(0, at))
+        cache.tensor.index_copy_(0, at, kept)
+
+
+def run_experts(x, experts, chosen, weights, shared):
+    """See kernels.grouped_matmul.reference; pair by pair."""
+    rows, k = chosen.shape
+    expert = chosen.flatten().clamp(min=0)
+    pairs = x.unsqueeze(1).expand(-1, k, -1).flatten(0, 1)
+    gate_up = torch.bmm(experts.gate_up[expert], pairs.unsqueeze(-1)).squeeze(-1)
+    inner = swiglu(gate_up, experts.limit, weights.flatten())
+    parts = torch.bmm(experts.down[expert], inner.unsqueeze(-1)).squeeze(-1)
+    parts = torch.where((chosen.flatten() >= 0)[:, None], parts, 0)
+    routed = parts.to(at_least_float32(x.dtype)).unflatten(0, (rows, k)).sum(1)
+    return (routed + shared).to(x.dtype)
+
+
+IN_PLACE = dataclasses.replace(
+    REFERENCE,
+    attend_cached=lambda *given: attend_cached(*given),
+    insert_rows=insert_rows,
+    run_experts=run_experts,
+)
