@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import time
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
@@ -43,9 +45,22 @@ class CpuAccelerator:
     def synchronize(self) -> None:
         """Nothing is ever pending."""
 
+    def mark(self) -> _Moment:
+        """Now, since nothing is ever pending."""
+        return _Moment(time.perf_counter())
+
     def submit(self, work: Work) -> Ticket:
         """Do the work here and now."""
         return run_now(work)
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    clock_s: float
+
+    def seconds_since(self, earlier: _Moment) -> float:
+        """See `engine.accelerator.interface.Mark`."""
+        return self.clock_s - earlier.clock_s
 
 
 NARROW_BELOW = 1024  # hidden size

@@ -61,6 +61,13 @@ class CudaAccelerator:
         """Wait for every stream of the device."""
         torch.cuda.synchronize(self.device)
 
+    def mark(self) -> _CudaMark:
+        """An event on the current stream."""
+        with torch.cuda.device(self.device):
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+        return _CudaMark(event)
+
     def submit(self, work: Work) -> Ticket:
         """Queue the work, and behind it the copies of its results, on the current stream."""
         try:
@@ -71,6 +78,16 @@ class CudaAccelerator:
         except Exception as error:  # noqa: BLE001  raised again by `wait`
             return DoneTicket(error=error)
         return _CudaTicket(done, results)
+
+
+@dataclass(frozen=True, slots=True)
+class _CudaMark:
+    event: torch.cuda.Event
+
+    def seconds_since(self, earlier: _CudaMark) -> float:
+        """See `engine.accelerator.interface.Mark`."""
+        self.event.synchronize()
+        return earlier.event.elapsed_time(self.event) / 1e3
 
 
 class CudaGraphRecorder:

@@ -23,6 +23,14 @@ class Ticket(Protocol):
         ...
 
 
+class Mark(Protocol):
+    """A moment in the order of a device's work."""
+
+    def seconds_since(self, earlier: Mark) -> float:
+        """Time on the device between two marks that it has passed."""
+        ...
+
+
 class RecordedGraph(Protocol):
     """Work that was recorded, as one thing to launch."""
 
@@ -50,6 +58,14 @@ class GraphRecorder(Protocol):
 
     def forget(self, graph: RecordedGraph) -> None:
         """Let go of a graph, once the device is done with it."""
+        ...
+
+
+class MarkedAccelerator(Protocol):
+    """A device whose work can be timed from within its own order."""
+
+    def mark(self) -> Mark:
+        """The moment when all that was submitted before is done."""
         ...
 
 

@@ -14,7 +14,7 @@ from kernels.rotary.reference import rotate
 
 
 def insert_rows(cache, where, x, norm, turn):
-    """See kernels.cache_ops.reference; row by row, since places may be negative or, of padding, equal."""
+    """See kernels.cache_ops.reference; row by row: places may be negative, or equal."""
     values = x if norm is None else rms_norm(x, norm.weight, norm.eps)
     values = rotate(values, turn)
     if cache.packing is not None:

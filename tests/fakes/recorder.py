@@ -75,12 +75,11 @@ class _Tape(TorchDispatchMode):
         name = func._schema.name.split("::")[1]
         if name in REFUSED:
             raise RecordingRefusedError(f"{name}: {REFUSED[name]}")
-        if name in ("index", "index_put", "index_put_", "_index_put_impl_"):
-            if any(t.dtype in (torch.bool, torch.uint8) for t in _tensors(args[1])):
-                raise RecordingRefusedError(f"{name}: a shape follows from a mask")
+        is_index = name in ("index", "index_put", "index_put_", "_index_put_impl_")
+        if is_index and any(t.dtype == torch.bool for t in _tensors(args[1])):
+            raise RecordingRefusedError(f"{name}: a shape follows from a mask")
         if name == "repeat_interleave" and kwargs.get("output_size") is None:
-            if _tensors(args[1:]):
-                raise RecordingRefusedError(f"{name}: a shape follows from values")
+            raise RecordingRefusedError(f"{name}: a shape follows from values")
 
 
 def _refuse(what):
