@@ -78,7 +78,8 @@ class _Tape(TorchDispatchMode):
         is_index = name in ("index", "index_put", "index_put_", "_index_put_impl_")
         if is_index and any(t.dtype == torch.bool for t in _tensors(args[1])):
             raise RecordingRefusedError(f"{name}: a shape follows from a mask")
-        if name == "repeat_interleave" and kwargs.get("output_size") is None:
+        is_even = func._overloadname == "self_int"  # as often for each
+        if name == "repeat_interleave" and not is_even and kwargs.get("output_size") is None:
             raise RecordingRefusedError(f"{name}: a shape follows from values")
 
 
