@@ -149,7 +149,18 @@ def test_a_chunk_leaves_room_for_a_row_of_every_sequence_but_is_half_a_step_at_l
     assert resolve(asked, V41).prefill_chunk_tokens == 64
 
 
-def test_nothing_overlaps_on_a_cpu():
-    assert not resolve(config(overlap=True), V41).overlap
-    assert resolve(config(overlap=True), V41, AcceleratorKind.CUDA).overlap
-    assert not resolve(config(), V41, AcceleratorKind.CUDA).overlap
+@pytest.mark.parametrize(
+    ("values", "able", "decided", "reasons"),
+    [
+        ({}, True, (True, True), ("while the host plans", "read caches in place")),
+        ({}, False, (False, False), ("the device does nothing", "cannot record")),
+        ({"overlap": False, "graphs": "off"}, True, (False, False), ("asked for", "asked for")),
+    ],
+)
+def test_overlap_and_graphs_follow_the_device_and_say_why(values, able, decided, reasons):
+    kind = AcceleratorKind.CUDA if able else AcceleratorKind.CPU
+    told = resolve(config(**values), V41, runs_ahead=able, can_record=able)
+    for found in (told, resolve(config(**values), V41, kind)):
+        assert (found.overlap, found.graphs) == decided
+        for name, reason in zip(("overlap", "graphs"), reasons, strict=True):
+            assert reason in found.reasons[name]

@@ -16,10 +16,16 @@ GROUPS = (
 )  # in float32: 32 bytes a token, 40 a slot
 
 
-def blocks(free_bytes, kind=AcceleratorKind.CPU, **values):
+def blocks(free_bytes, kind=AcceleratorKind.CPU, reserve_bytes=0, **values):
     config = EngineConfig(model="m", **{"block_tokens": 8, "max_num_seqs": 2, **values})
     resolved = resolve(config, FACTS, kind)
-    return count_blocks(GROUPS, resolved, dtype=torch.float32, free_bytes=free_bytes)
+    return count_blocks(
+        GROUPS,
+        resolved,
+        dtype=torch.float32,
+        free_bytes=free_bytes,
+        reserve_bytes=reserve_bytes,
+    )
 
 
 def test_plenty_of_memory_holds_every_sequence_at_full_length():
@@ -36,6 +42,15 @@ def test_little_memory_is_filled_to_its_fraction_after_the_rings():
 def test_a_cpu_does_not_take_great_demand_at_its_word():
     assert blocks(10**12, max_num_seqs=10**5) == 131_072 // 8
     assert blocks(10**12, AcceleratorKind.CUDA, max_num_seqs=10**5) == 10**5 * 64 // 8
+
+
+def test_a_reserve_is_left_alone_where_the_fraction_would_take_it():
+    free = 80 + 5 * 256
+    assert blocks(free, memory_fraction=1.0) == 5
+    assert blocks(free, memory_fraction=1.0, reserve_bytes=1) == 4
+    assert blocks(2 * free, memory_fraction=0.5, reserve_bytes=free) == 5
+    with pytest.raises(CapacityError, match="memory_reserve_bytes"):
+        blocks(free, reserve_bytes=free)
 
 
 def test_no_room_for_one_block_is_a_capacity_error():
