@@ -38,6 +38,7 @@ def compiled(launch: Launch, arch: int) -> Resources:
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
+    from triton.experimental.gluon._runtime import GluonASTSource
 
     module, _, name = launch.address.partition(":")
     kernel = getattr(__import__(module, fromlist=[name]), name)
@@ -50,7 +51,8 @@ def compiled(launch: Launch, arch: int) -> Resources:
         for i, n in enumerate(kernel.arg_names)
         if launch.types.get(n) in POINTERS or n in launch.even
     }
-    source = ASTSource(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
+    language = GluonASTSource if kernel.is_gluon() else ASTSource
+    source = language(fn=kernel, signature=signature, constexprs=constants, attrs=aligned)
     made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=launch.options)
     registers, spilled = _usage(made.asm["cubin"])
     return Resources(registers=registers, spill_bytes=spilled, shared_bytes=made.metadata.shared)
@@ -87,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--write", action="store_true", help="record the findings as the budget")
     write = parser.parse_args(arguments).write
     every = (*launches(), *causal_launches())
-    found = {f"{one.name} sm_{a}": compiled(one, a) for one in every for a in ARCHITECTURES}
+    found = {f"{one.name} sm_{a}": compiled(one, a) for one in every for a in one.architectures}
     if write:
         BUDGET.parent.mkdir(exist_ok=True)
         text = json.dumps({name: asdict(r) for name, r in found.items()}, indent=1)

@@ -36,6 +36,8 @@ class Case:
     flops: Callable[[int], int] = lambda rows: 0  # of matrix products, by rows
     number: Number = "bf16"  # that those products multiply at the best
     timed_rows: tuple[int, ...] = TIMED_ROWS
+    checked_rows: tuple[int, ...] | None = None  # where it is not for the usual counts
+    head_dim: int | None = None  # where implementations ask for it
     call: Callable[[Run, Arguments], object] = called
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype

@@ -6,15 +6,19 @@ DeepSeek-V4.1-Flash unless the name says otherwise.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
 from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
-from kernels.cases_cache import attend_case, best_case, insert_case, round_case, score_case
+from kernels.cases_attention import attend_case, attend_turned_case, far_case
+from kernels.cases_cache import best_case, insert_case, round_case, score_case
 from kernels.cases_causal import paged_case, product_case
+from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_moe import experts_case, route_case
-from kernels.formats import PACKED_FORMATS
+from kernels.formats import FP8_GROUP64_TAIL, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
 
@@ -134,7 +138,10 @@ RELEASE_CASES = (
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
     route_case(384, 5120, 6),
     insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
-    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    latents_case(512, 64, formats.FP4_GROUP16, has_pairs=True),
+    latents_case(512, 64, formats.FP4_GROUP16, has_pairs=False),
+    attend_turned_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    attend_turned_case(64, 512, 128, 512, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
     score_case(64, 128, 4096, formats.FP4_GROUP32),
     best_case(4096, 512),
     best_case(20_000, 512),
@@ -145,7 +152,18 @@ RELEASE_CASES = (
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
     *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
-    attend_case(64, 512, 128, 512, (None, None)),
+    insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
+    insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=False),
+    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    attend_turned_case(64, 512, 128, 512, (None, None)),
+    attend_turned_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
+    attend_turned_case(8, 512, 128, 0, (formats.FP8_GROUP32, None)),  # a share of the heads
+    far_case(formats.FP8_GROUP32),
+    far_case(None),
+    replace(  # more than fits a grid's second dimension
+        attend_turned_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+        checked_rows=(70_000,),
+    ),
 )
 TIMED_CASES = (experts_case(384, 5120, 2048, 6),)
 SMALL_CASES = (
@@ -164,7 +182,15 @@ SMALL_CASES = (
     *(insert_case(64, 16, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     attend_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
     attend_case(6, 64, 64, 100, (None, None)),  # more than one split
-    attend_case(20, 32, 40, 0, (None, None)),
+    *(
+        latents_case(64, 16, p, has_pairs=b)
+        for p in (None, PACKED_FORMATS[1])
+        for b in (True, False)
+    ),
+    attend_turned_case(20, 32, 40, 0, (None, None)),
+    attend_turned_case(3, 128, 26, 20, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
+    insert_case(128, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
+    insert_case(128, 64, FP8_GROUP64_TAIL, has_norm=False),
     score_case(4, 32, 100, formats.FP4_GROUP32),
     score_case(20, 64, 60, None),
     best_case(300, 24),

@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
-from kernels import formats
-from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
 from kernels.case import Arguments, Case, Run, normal
+from kernels.cases_attention import in_pages, make_cache, stored_bytes
 from kernels.rotary.reference import Rotation, frequencies, rotation
 from kernels.tolerance import AFTER_ROUNDING
 
-POOL = 700  # rows of a cache, most of them read by nobody
 
-
-def _stored(rows: int, width: int, packing: str | None) -> int:
-    return rows * (2 * width if packing is None else formats.row_bytes(packing, width))
-
-
-def _cache(
-    width: int, packing: str | None, rows: int, dtype: torch.dtype, device: torch.device
-) -> CachedRows:
-    values = normal((rows, width), dtype, device)
-    tensor = values if packing is None else formats.pack(values, packing)
-    return CachedRows(tensor=tensor, width=width, packing=packing)
-
-
-def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool) -> Case:
+def insert_case(
+    width: int, turned: int, packing: str | None, *, has_norm: bool, has_pages: bool = False
+) -> Case:
     """One row in three is not stored."""
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        cache = _cache(width, packing, rows + 7, dtype, device)
+        cache = make_cache(width, packing, rows + 7, dtype, device)
+        cache = in_pages(cache) if has_pages else cache
         where = torch.randperm(rows + 7, device=device)[:rows]
         where[2::3] = -1
         x = normal((rows, 3 * width), dtype, device)[:, width : 2 * width]
@@ -52,19 +42,20 @@ def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool)
         x, cache, where, norm, turn = arguments
         assert isinstance(x, Tensor)
         assert isinstance(cache, CachedRows)
-        held = CachedRows(tensor=cache.tensor.clone(), width=width, packing=packing)
+        held = replace(cache, tensor=cache.tensor.clone())
         run(held, where, x, norm, turn)
-        untouched = torch.ones(len(held.tensor), dtype=torch.bool, device=where.device)
-        untouched[where[where >= 0]] = False
-        assert torch.equal(held.tensor[untouched], cache.tensor[untouched])
+        every = torch.arange(len(x) + 7, device=where.device)
+        untouched = every[~torch.isin(every, where)]
+        assert torch.equal(held.stored(untouched), cache.stored(untouched))
         places = where[where >= 0]
         if not has_norm and packing is not None:
-            return held.tensor[places]
+            return held.stored(places)
         return held.read(places, x.dtype)
 
     return Case(
         op="insert_rows",
-        name=f"width {width} {packing or 'plain'}{' normed' if has_norm else ''}",
+        name=f"width {width} {packing or 'plain'}{' normed' if has_norm else ''}"
+        f"{' paged' if has_pages else ''}",
         make=make,
         bytes_per_row=lambda size: (width + width // 3 * 2) * size + 8 * turned,
         call=call,
@@ -73,48 +64,6 @@ def insert_case(width: int, turned: int, packing: str | None, *, has_norm: bool)
         is_rounding=packing is not None,
         limit=None if packing is None else AFTER_ROUNDING,
     )
-
-
-def attend_case(
-    heads: int, width: int, window: int, count: int, packing: tuple[str | None, str | None]
-) -> Case:
-    """Windows that begin before the sequence, dead rows of NaN, and queries without any choice."""
-
-    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        ring, slots = window + 6, max(rows // 2, 1)
-        own = _cache(width, packing[0], ring * slots, dtype, device)
-        positions = torch.randint(0, 4 * window, (rows,), device=device)
-        floors = (positions - torch.randint(0, 2 * window, (rows,), device=device)).clamp(min=0)
-        slot = torch.randint(0, slots, (rows,), device=device)
-        chosen = None
-        if count:
-            pool = _cache(width, packing[1], max(POOL, 2 * count), dtype, device)
-            index = torch.rand(rows, len(pool.tensor), device=device).topk(count).indices
-            index[:, count - count // 3 :] = -1
-            index[::4] = -1
-            _poison(pool, index)
-            chosen = ChosenRows(cache=pool, index=index)
-        own_rows = OwnRows(
-            cache=own, ring=ring, length=window, slots=slot, positions=positions, floors=floors
-        )
-        queries = normal((rows, heads, width), dtype, device)
-        return queries, own_rows, chosen, torch.randn(heads, device=device), width**-0.5
-
-    key_bytes = _stored(window, width, packing[0]) + _stored(count, width, packing[1])
-    return Case(
-        op="attend_cached",
-        name=f"{heads} heads of {width}, {window} + {count} {packing[0] or 'plain'}",
-        make=make,
-        bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * count,
-        waits=packing != (None, None),
-    )
-
-
-def _poison(cache: CachedRows, index: Tensor) -> None:
-    """NaN in the rows that nobody chose."""
-    dead = torch.ones(len(cache.tensor), dtype=torch.bool, device=index.device)
-    dead[index[index >= 0]] = False
-    cache.tensor[dead] = 0xFF if cache.packing else torch.nan
 
 
 def _pages(rows: int, n: int, blocks: int, device: torch.device) -> Pages:
@@ -128,7 +77,7 @@ def score_case(heads: int, width: int, context: int, packing: str | None) -> Cas
     blocks = -(-context // 16) + 3
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        keys = _cache(width, packing, blocks * 16, dtype, device)
+        keys = make_cache(width, packing, blocks * 16, dtype, device)
         counts = torch.randint(0, context + 1, (rows,), device=device)
         queries = normal((rows, heads, width), dtype, device)
         weights = normal((rows, heads), dtype, device)
@@ -145,7 +94,7 @@ def score_case(heads: int, width: int, context: int, packing: str | None) -> Cas
         name=f"{heads} heads of {width}, {context} {packing or 'plain'}",
         make=make,
         bytes_per_row=lambda size: (
-            heads * (width + 1) * size + (_stored(context, width, packing) + 4 * context) // 2
+            heads * (width + 1) * size + (stored_bytes(context, width, packing) + 4 * context) // 2
         ),
         observe=observe,
         waits=True,

@@ -18,7 +18,7 @@ from kernels import tolerance
 from kernels.case import Arguments, Case, Run
 from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES
 from kernels.ops import REFERENCE
-from kernels.plan import IMPLEMENTATIONS, Implementation, load
+from kernels.plan import IMPLEMENTATIONS, Implementation, arch_of, load
 
 ROWS = (0, 1, 3, 17, 128, 257)
 RERUNS = 20
@@ -55,8 +55,16 @@ def check(
         for implementation in IMPLEMENTATIONS:
             if implementation.op == case.op:
                 for dtype in DTYPES:
-                    for count in rows:
-                        yield _outcome(case, implementation, dtype, count, device, reruns)
+                    if _runs(implementation, case, dtype, device):
+                        for count in case.checked_rows or rows:
+                            yield _outcome(case, implementation, dtype, count, device, reruns)
+
+
+def _runs(
+    implementation: Implementation, case: Case, dtype: torch.dtype, device: torch.device
+) -> bool:
+    name = str(dtype).removeprefix("torch.")
+    return implementation.needs.lacking(arch_of(device), name, case.head_dim) is None
 
 
 def _outcome(
@@ -83,7 +91,7 @@ def _outcome(
         error=tolerance.error(found, exact),
         limit=tolerance.limit(found) if case.limit is None else case.limit,
         repeats_bitwise=all(_same(found, case.observe(run, arguments)) for _ in range(reruns)),
-        alone_bitwise=not case.is_invariant
+        alone_bitwise=not (case.is_invariant and implementation.is_invariant)
         or rows <= ALONE
         or _same_alone(found, case, run, arguments),
     )

@@ -18,6 +18,7 @@ class Launch:
     warps: int = 4
     stages: int | None = None
     even: tuple[str, ...] = ()  # counts that 16 divides, which the compiler is told at run time
+    architectures: tuple[int, ...] = (90, 100)
 
     @property
     def options(self) -> dict[str, int]:
@@ -68,6 +69,7 @@ def launches() -> Iterator[Launch]:
     yield from _hyper_connections()
     yield from _experts()
     yield from _caches()
+    yield from _hopper_attention()
     yield from _selection()
     yield from _memory()
 
@@ -163,14 +165,14 @@ def _experts() -> Iterator[Launch]:
 
 
 def _caches() -> Iterator[Launch]:
-    for packing in range(4):
+    for packing in range(5):
         yield Launch(
             address="kernels.cache_ops.triton_cuda:insert_kernel",
             types=_pointers("x", "*bf16")
             | _pointers("weight cos sin", "*fp32")
             | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
-            | _pointers("row_stride turn_width cache_stride", "i32"),
-            constants={"HAS_NORM": True, "FORMAT": packing, "WIDTH": 512},
+            | _pointers("row_stride turn_width cache_stride page_stride", "i32"),
+            constants={"HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": 512},
             warps=1,
         )
     for own, chosen in ((0, 0), (1, 2)):
@@ -182,10 +184,13 @@ def _caches() -> Iterator[Launch]:
             | _pointers("index slots positions floors", "*i64")
             | _pointers("sink out tops", "*fp32")
             | _pointers("heads head_blocks splits ring length count", "i32")
+            | _pointers("own_page_stride chosen_page_stride", "i32")
             | {"factor": "fp32"},
             constants={
                 "OWN": own,
                 "CHOSEN": chosen,
+                "OWN_PAGE": 0,
+                "CHOSEN_PAGE": 0,
                 "IS_WHOLE": False,
                 "WIDTH": 512,
                 "HEADS": 64,
@@ -197,12 +202,40 @@ def _caches() -> Iterator[Launch]:
         )
     yield Launch(
         address="kernels.attention.triton_cuda:join_kernel",
-        types=_pointers("parts tops sink", "*fp32")
+        types=_pointers("parts tops sink cos sin", "*fp32")
         | {"out": "*bf16"}
-        | _pointers("heads splits", "i32"),
-        constants={"WIDTH": 512},
+        | _pointers("heads splits turn_width", "i32"),
+        constants={"WIDTH": 512, "HAS_TURN": True},
         warps=2,
     )
+
+
+def _hopper_attention() -> Iterator[Launch]:
+    for own, chosen, is_whole in ((0, 0, True), (1, 2, True), (1, 2, False), (4, 4, False)):
+        yield Launch(
+            address="kernels.attention.triton_hopper:attend_kernel",
+            types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp32", "factor": "fp32"}
+            | _pointers("own chosen", "*u8")
+            | _pointers("index slots positions floors", "*i64")
+            | _pointers("cos sin sink tops", "*fp32")
+            | _pointers("heads head_blocks splits split_tiles ring length count", "i32")
+            | _pointers("own_page_stride chosen_page_stride", "i32"),
+            constants={
+                "OWN": own,
+                "CHOSEN": chosen,
+                "OWN_PAGE": 64 if own == 4 else 0,
+                "CHOSEN_PAGE": 64 if own == 4 else 0,
+                "HAS_TURN": True,
+                "IS_WHOLE": is_whole,
+                "KEYS": 64,
+                "VEC": 8,
+                "READER_WARPS": 4,
+                "READER_REGISTERS": 96,
+            },
+            warps=8,
+            even=("own_page_stride", "chosen_page_stride"),
+            architectures=(90,),
+        )
 
 
 def _selection() -> Iterator[Launch]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from kernels import formats
@@ -16,6 +17,8 @@ from kernels.attention import reference as attention
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.cache_ops import reference as cache_ops
 from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
+from kernels.compressor import reference as compressor
+from kernels.compressor.reference import GlobalRows, Pairs
 from kernels.engram import reference as engram
 from kernels.engram.reference import HashConstants
 from kernels.fused_linear import reference as fused_linear
@@ -62,9 +65,15 @@ class Ops:
     insert_rows: Callable[[CachedRows, Tensor, Tensor, RowNorm | None, Rotation], None] = (
         cache_ops.insert_rows
     )
+    write_latents: Callable[[Tensor, Pairs | None, RowNorm, GlobalRows, torch.dtype], Tensor] = (
+        compressor.write_latents
+    )
     attend_cached: Callable[[Tensor, OwnRows, ChosenRows | None, Tensor, float], Tensor] = (
         attention.attend_cached
     )
+    attend_turned: Callable[
+        [Tensor, OwnRows, ChosenRows | None, Tensor, float, Rotation], Tensor
+    ] = attention.attend_turned
     score_rows: Callable[[Tensor, Tensor, CachedRows, Pages, Tensor, int], Tensor] = (
         indexer.score_rows
     )

@@ -11,6 +11,8 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+import torch
+
 from kernels.errors import WorkbenchError
 from kernels.ops import Ops
 from kernels.target import KernelChoice, Target
@@ -41,6 +43,25 @@ class ModelShape:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What an implementation is written for; None = anything."""
+
+    arch: int | None = None
+    dtype: str | None = None
+    head_dim: int | None = None
+
+    def lacking(self, arch: int | None, dtype: str, head_dim: int | None) -> str | None:
+        """What of it is not there, in words."""
+        if self.arch not in (None, arch):
+            return f"it is written for sm_{self.arch}"
+        if self.dtype not in (None, dtype):
+            return f"it is written for {self.dtype}"
+        if self.head_dim not in (None, head_dim):
+            return f"it is written for heads of {self.head_dim}"
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Implementation:
     """One way to run an operation. `unsuited` says why not, or None."""
 
@@ -48,6 +69,8 @@ class Implementation:
     name: str
     address: str  # module:function, imported when it is chosen
     unsuited: Callable[[Target, ModelShape], str | None]
+    needs: Needs = Needs()
+    is_invariant: bool = True  # a row comes out the same, bit by bit, whatever runs beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +165,9 @@ IMPLEMENTATIONS = tuple(
         ("add_linear", "fused_linear", _no_triton),
         ("attend_fresh", "paged_attention", _paged),
         ("insert_rows", "cache_ops", _cached),
+        ("write_latents", "compressor", _cached),
         ("attend_cached", "attention", _attention),
+        ("attend_turned", "attention", _attention),
         ("score_rows", "indexer", _cached),
         ("best_rows", "topk", _no_triton),
         ("quantise_dequantise", "quantize", _cached),
@@ -154,6 +179,14 @@ IMPLEMENTATIONS = tuple(
     )
 )
 """In order of preference; an operation without one is served by its definition."""
+
+
+def arch_of(device: torch.device) -> int | None:
+    """What `Target.arch` is for a device."""
+    if device.type != "cuda":
+        return None
+    major, minor = torch.cuda.get_device_capability(device)  # noqa: TID251
+    return 10 * major + minor
 
 
 def resolve(target: Target, shape: ModelShape, choice: KernelChoice) -> Plan:

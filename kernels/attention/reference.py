@@ -11,6 +11,7 @@ from torch import Tensor
 
 from kernels.cache_ops.reference import CachedRows, ring_rows
 from kernels.precision import at_least_float32
+from kernels.rotary.reference import Rotation, rotate
 
 
 class KeyRows(NamedTuple):
@@ -82,6 +83,19 @@ def attend_cached(
         places, visible = chosen.index.clamp(min=0), chosen.index >= 0
         parts.append(_key_rows(chosen.cache, places, visible, queries.dtype))
     return attend(queries.unsqueeze(1), parts, sink, scale).squeeze(1)
+
+
+def attend_turned(
+    queries: Tensor,
+    own: OwnRows,
+    chosen: ChosenRows | None,
+    sink: Tensor,
+    scale: float,
+    turn: Rotation,
+) -> Tensor:
+    """`attend_cached` of queries that are turned before, the result turned back."""
+    attended = attend_cached(rotate(queries, turn), own, chosen, sink, scale)
+    return rotate(attended, turn.inverse)
 
 
 def _key_rows(cache: CachedRows, places: Tensor, visible: Tensor, dtype: torch.dtype) -> KeyRows:

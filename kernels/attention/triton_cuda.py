@@ -13,7 +13,10 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.attention.reference import ChosenRows, OwnRows
-from kernels.quantize.triton_cuda import NUMBERS, stored_values
+from kernels.cache_ops.triton_cuda import cached_values
+from kernels.quantize.triton_cuda import NUMBERS
+from kernels.rotary.reference import Rotation
+from kernels.rotary.triton_cuda import rotate
 
 KEYS = 32  # of a tile
 SPLIT = 5  # tiles of a split
@@ -52,9 +55,13 @@ def attend_kernel(
     ring,
     length,
     count,
+    own_page_stride,
+    chosen_page_stride,
     factor,
     OWN: tl.constexpr,
     CHOSEN: tl.constexpr,
+    OWN_PAGE: tl.constexpr,
+    CHOSEN_PAGE: tl.constexpr,
     IS_WHOLE: tl.constexpr,
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
@@ -84,13 +91,24 @@ def attend_kernel(
         key_position = position - length + 1 + back
         visible = (back < length) & (key_position >= floor)
         place = first + key_position % ring
-        keys = stored_values(own, place, visible, OWN, WIDTH, queries.dtype.element_ty)
+        keys = cached_values(
+            own, place, visible, own_page_stride, OWN, OWN_PAGE, WIDTH, queries.dtype.element_ty
+        )
         most, total, acc = joined(query, keys, visible, most, total, acc, factor)
     for tile in range(tl.maximum(start, own_tiles), end):
         number = (tile - own_tiles) * KEYS + key
         place = tl.load(index + row * count + number, mask=number < count, other=-1).to(tl.int64)
         visible = place >= 0
-        keys = stored_values(chosen, place, visible, CHOSEN, WIDTH, queries.dtype.element_ty)
+        keys = cached_values(
+            chosen,
+            place,
+            visible,
+            chosen_page_stride,
+            CHOSEN,
+            CHOSEN_PAGE,
+            WIDTH,
+            queries.dtype.element_ty,
+        )
         most, total, acc = joined(query, keys, visible, most, total, acc, factor)
     if IS_WHOLE:
         rest = tl.load(sink + head, mask=head < heads, other=0.0) * 1.4426950408889634
@@ -107,8 +125,20 @@ def attend_kernel(
 
 
 @triton.jit
-def join_kernel(parts, tops, sink, out, heads, splits, WIDTH: tl.constexpr):
-    """The splits of one head of one query."""
+def join_kernel(
+    parts,
+    tops,
+    sink,
+    cos,
+    sin,
+    out,
+    heads,
+    splits,
+    turn_width,
+    WIDTH: tl.constexpr,
+    HAS_TURN: tl.constexpr,
+):
+    """The splits of one head of one query, in ascending order; turned back at the end."""
     row = (tl.program_id(0) // heads).to(tl.int64)
     head = tl.program_id(0) % heads
     at = tl.arange(0, WIDTH)
@@ -123,8 +153,15 @@ def join_kernel(parts, tops, sink, out, heads, splits, WIDTH: tl.constexpr):
         shrink = tl.exp2(tl.load(tops + 2 * part) - higher)
         weight += tl.load(tops + 2 * part + 1) * shrink
         acc += tl.load(parts + part * WIDTH + at) * shrink
-    share = tl.where(weight > 0, 1.0 / weight, 0.0)
-    tl.store(out + (row * heads + head) * WIDTH + at, acc * share)
+    acc = (acc * tl.where(weight > 0, 1.0 / weight, 0.0)).to(out.dtype.element_ty)
+    if HAS_TURN:
+        even, odd = tl.split(tl.reshape(acc.to(tl.float32), (WIDTH // 2, 2)))
+        place = 2 * tl.arange(0, WIDTH // 2) - (WIDTH - turn_width)
+        turned = place >= 0
+        c = tl.load(cos + row * turn_width + place, mask=turned, other=1.0)
+        s = tl.load(sin + row * turn_width + place + 1, mask=turned, other=0.0)
+        acc = tl.reshape(tl.join(even * c + odd * s, odd * c - even * s), (WIDTH,))
+    tl.store(out + (row * heads + head) * WIDTH + at, acc)
 
 
 def attend_cached(
@@ -165,9 +202,13 @@ def attend_cached(
         own.ring,
         own.length,
         count,
+        own.cache.page_stride,
+        other.cache.page_stride,
         scale * 1.4426950408889634,
         OWN=NUMBERS[own.cache.packing],
         CHOSEN=NUMBERS[other.cache.packing],
+        OWN_PAGE=own.cache.page_rows or 0,
+        CHOSEN_PAGE=other.cache.page_rows or 0,
         IS_WHOLE=splits == 1,
         WIDTH=width,
         HEADS=block,
@@ -177,7 +218,41 @@ def attend_cached(
         num_stages=STAGES,
     )
     if splits > 1:
-        join_kernel[(rows * heads,)](
-            parts, tops, sink, out, heads, splits, WIDTH=width, num_warps=1 if width < 256 else 2
-        )
+        join(parts, tops, sink, None, out)
     return out
+
+
+def attend_turned(
+    queries: Tensor,
+    own: OwnRows,
+    chosen: ChosenRows | None,
+    sink: Tensor,
+    scale: float,
+    turn: Rotation,
+) -> Tensor:
+    """See kernels.attention.reference."""
+    attended = attend_cached(rotate(queries, turn), own, chosen, sink, scale)
+    return rotate(attended, turn.inverse)
+
+
+def join(parts: Tensor, tops: Tensor, sink: Tensor, turn: Rotation | None, out: Tensor) -> None:
+    """Write out [rows, heads, width] of splits.
+
+    parts float32 [rows, splits, heads, width], tops float32 [rows, splits, heads, 2]: the
+    greatest score in powers of two, and the total.
+    """
+    rows, splits, heads, width = parts.shape
+    join_kernel[(rows * heads,)](
+        parts,
+        tops,
+        sink,
+        sink if turn is None else turn.cos,
+        sink if turn is None else turn.sin,
+        out,
+        heads,
+        splits,
+        0 if turn is None else turn.cos.shape[-1],
+        WIDTH=width,
+        HAS_TURN=turn is not None,
+        num_warps=1 if width < 256 else 2,
+    )

@@ -16,16 +16,48 @@ from kernels.rotary.reference import Rotation, rotate
 class CachedRows:
     """Rows by physical number."""
 
-    tensor: Tensor  # [rows, width] of the activations' dtype, or uint8 [rows, bytes of a row]
+    tensor: Tensor  # [rows, width] of the activations' dtype, or uint8 [rows, bytes of a row];
+    # in pages: uint8 [pages, bytes of a page], contiguous
     width: int
     packing: str | None = None  # of `kernels.formats`; None = values as they are
+    page_rows: int | None = None  # a page is the data of so many rows, then all their scales
+
+    @property
+    def page_stride(self) -> int:
+        """Bytes from page to page, 0 without pages."""
+        return 0 if self.page_rows is None else self.tensor.shape[1]
 
     def read(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Values of rows of any shape: [*rows.shape, width]."""
-        stored = self.tensor[rows]
         if self.packing is None:
-            return stored
-        return formats.unpack(stored, self.packing, self.width, dtype)
+            return self.stored(rows)
+        return formats.unpack(self.stored(rows), self.packing, self.width, dtype)
+
+    def stored(self, rows: Tensor) -> Tensor:
+        """The same as they lie, packed ones in their bytes."""
+        if self.page_rows is None:
+            return self.tensor[rows]
+        return self.tensor.view(-1)[self._places(rows)]
+
+    def store(self, rows: Tensor, stored: Tensor) -> None:
+        """Put values, packed ones where there is a packing, at n rows that differ."""
+        if self.page_rows is None:
+            self.tensor[rows] = stored.to(self.tensor.dtype)
+        else:
+            self.tensor.view(-1)[self._places(rows)] = stored
+
+    def _places(self, rows: Tensor) -> Tensor:
+        """Where each byte of each row lies, in a packing: [*rows.shape, bytes of a row]."""
+        assert self.page_rows is not None
+        assert self.packing is not None
+        held = formats.data_bytes(self.packing, self.width)
+        scales = formats.row_bytes(self.packing, self.width) - held
+        page, within = rows // self.page_rows, rows % self.page_rows
+        begin = page * self.page_stride
+        byte = torch.arange(held + scales, device=rows.device)
+        data = (begin + within * held)[..., None] + byte[:held]
+        scale = (begin + self.page_rows * held + within * scales)[..., None] + byte[:scales]
+        return torch.cat((data, scale), -1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,4 +110,4 @@ def insert_rows(
     if cache.packing is not None:
         values = formats.pack(values, cache.packing)
     kept = where >= 0
-    cache.tensor[where[kept]] = values[kept].to(cache.tensor.dtype)
+    cache.store(where[kept], values[kept])

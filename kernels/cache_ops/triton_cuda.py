@@ -8,8 +8,94 @@ from torch import Tensor
 
 from kernels.cache_ops.reference import CachedRows, RowNorm
 from kernels.norm.triton_cuda import warps
-from kernels.quantize.triton_cuda import NUMBERS, store_packed
+from kernels.quantize.triton_cuda import (
+    NUMBERS,
+    divided_groups,
+    e4m3_code,
+    e4m3_value,
+    store_packed,
+    stored_values,
+    ue8m0_value,
+)
 from kernels.rotary.reference import Rotation
+
+
+@triton.jit
+def tailed_places(row, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
+    """Where the data and the scales begin of rows whose last 64 values stay bfloat16."""
+    HELD: tl.constexpr = WIDTH + 64
+    SCALES: tl.constexpr = WIDTH // 64
+    if PAGE == 0:
+        data = row * (HELD + SCALES)
+        scales = data + HELD
+    else:
+        page = row // PAGE * page_stride
+        data = page + row % PAGE * HELD
+        scales = page + PAGE * HELD + row % PAGE * SCALES
+    return data, scales
+
+
+@triton.jit
+def cached_values(
+    cache,
+    row,
+    inside,
+    page_stride,
+    FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
+    WIDTH: tl.constexpr,
+    DTYPE: tl.constexpr,
+):
+    """Values of int64 rows [n] in a dtype, zeros where one is not inside: [n, WIDTH]."""
+    if FORMAT == 4:
+        data, scales = tailed_places(row, page_stride, PAGE, WIDTH)
+        at = tl.arange(0, WIDTH)
+        seen, is_tail = inside[:, None], (at >= WIDTH - 64)[None, :]
+        here = (cache + data)[:, None]
+        byte = tl.load(here + at[None, :], mask=seen & ~is_tail, other=0)
+        scale = tl.load((cache + scales)[:, None] + at[None, :] // 64, mask=seen, other=0)
+        here += WIDTH - 64 + 2 * (at - (WIDTH - 64))[None, :]
+        low = tl.load(here, mask=seen & is_tail, other=0).to(tl.int32)
+        high = tl.load(here + 1, mask=seen & is_tail, other=0).to(tl.int32)
+        tail = ((high << 24) | (low << 16)).to(tl.float32, bitcast=True)
+        result = tl.where(is_tail, tail, e4m3_value(byte) * ue8m0_value(scale)).to(DTYPE)
+    else:
+        result = stored_values(cache, row, inside, FORMAT, WIDTH, DTYPE)
+    return result
+
+
+@triton.jit
+def store_tailed(cache, row, x, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
+    """Pack float32 x [WIDTH] as `cached_values` of format 4 reads it."""
+    data, scales = tailed_places(row, page_stride, PAGE, WIDTH)
+    divided, scale, _ = divided_groups(x, 4, WIDTH)
+    at = tl.arange(0, WIDTH)
+    is_tail = at >= WIDTH - 64
+    tl.store(cache + data + at, tl.reshape(e4m3_code(divided), (WIDTH,)), mask=~is_tail)
+    group = tl.arange(0, WIDTH // 64)
+    tl.store(cache + scales + group, tl.where(group < WIDTH // 64 - 1, scale, 0).to(tl.uint8))
+    tail = (cache + data + WIDTH - 64).to(tl.pointer_type(tl.bfloat16))
+    tl.store(tail + at - (WIDTH - 64), x.to(tl.bfloat16), mask=is_tail)
+
+
+@triton.jit
+def store_row(
+    cache,
+    row,
+    y,
+    cache_stride,
+    page_stride,
+    FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Pack float32 y [WIDTH] into a row."""
+    if FORMAT == 0:
+        tl.store(cache + row * cache_stride + tl.arange(0, WIDTH), y)
+    elif FORMAT == 4:
+        store_tailed(cache, row, y, page_stride, PAGE, WIDTH)
+    else:
+        store_packed(cache + row * cache_stride, y, FORMAT, WIDTH)
 
 
 @triton.jit
@@ -23,9 +109,11 @@ def insert_kernel(
     row_stride,
     turn_width,
     cache_stride,
+    page_stride,
     eps,
     HAS_NORM: tl.constexpr,
     FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
@@ -48,11 +136,8 @@ def insert_kernel(
         c = tl.load(cos + row * turn_width + place, mask=turned, other=1.0).to(tl.float32)
         s = tl.load(sin + row * turn_width + place, mask=turned, other=0.0).to(tl.float32)
         y = tl.where(turned, value * c + other * s, value)
-        if FORMAT == 0:
-            tl.store(cache + to * cache_stride + at, y)
-        else:
-            y = y.to(x.dtype.element_ty).to(tl.float32)
-            store_packed(cache + to * cache_stride, y, FORMAT, WIDTH)
+        y = y.to(x.dtype.element_ty).to(tl.float32)
+        store_row(cache, to, y, cache_stride, page_stride, FORMAT, PAGE, WIDTH)
 
 
 def insert_rows(
@@ -73,9 +158,11 @@ def insert_rows(
             x.stride(0),
             cos.shape[-1],
             cache.tensor.stride(0),
+            cache.page_stride,
             0.0 if norm is None else norm.eps,
             HAS_NORM=norm is not None,
             FORMAT=NUMBERS[cache.packing],
+            PAGE=cache.page_rows or 0,
             WIDTH=cache.width,
             num_warps=warps(cache.width),
         )

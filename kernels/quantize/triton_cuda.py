@@ -14,11 +14,13 @@ PLAIN = 0
 FP8_GROUP32 = 1
 FP4_GROUP16 = 2
 FP4_GROUP32 = 3
+FP8_GROUP64_TAIL = 4
 NUMBERS = {
     None: PLAIN,
     "fp8_e4m3_group32_ue8m0": FP8_GROUP32,
     "fp4_e2m1_group16_e4m3": FP4_GROUP16,
     "fp4_e2m1_group32_ue8m0": FP4_GROUP32,
+    "fp8_e4m3_group64_ue8m0_tail64": FP8_GROUP64_TAIL,
 }
 """Packings as kernels take them."""
 
@@ -110,7 +112,7 @@ def stored_values(
 @triton.jit
 def divided_groups(x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
     """float32 x [WIDTH] over the scales of its groups [groups, group], scale bytes and values."""
-    GROUP: tl.constexpr = 16 if FORMAT == 2 else 32
+    GROUP: tl.constexpr = 16 if FORMAT == 2 else (64 if FORMAT == 4 else 32)
     GROUPS: tl.constexpr = WIDTH // GROUP
     groups = tl.reshape(x, (GROUPS, GROUP))
     size = tl.abs(groups)
@@ -122,7 +124,7 @@ def divided_groups(x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
         scale = tl.where(is_finite, scale, 0x7F).to(tl.uint8)
         factor = e4m3_value(scale)
     else:
-        if FORMAT == 1:
+        if FORMAT != 3:
             most = tl.where(most < 1e-4, 1e-4, most)
             scale = ue8m0_code(most * 0.002232142857142857)  # 1 / 448
         else:

@@ -11,6 +11,7 @@ from kernels.formats import (
     FP4_GROUP16,
     FP4_GROUP32,
     FP8_GROUP32,
+    FP8_GROUP64_TAIL,
     PACKED_FORMATS,
     pack,
     quantise_dequantise,
@@ -49,7 +50,12 @@ def test_packed_rows_unpack_to_the_golden_ones_bit_for_bit(fmt):
 
 @pytest.mark.parametrize(
     ("fmt", "width", "expected"),
-    [(FP8_GROUP32, 512, 528), (FP4_GROUP16, 512, 288), (FP4_GROUP32, 128, 68)],
+    [
+        (FP8_GROUP32, 512, 528),
+        (FP4_GROUP16, 512, 288),
+        (FP4_GROUP32, 128, 68),
+        (FP8_GROUP64_TAIL, 512, 584),
+    ],
 )
 def test_released_rows_have_their_published_size(fmt, width, expected):
     assert row_bytes(fmt, width) == expected
@@ -67,6 +73,25 @@ def test_one_fp8_row_lies_in_bytes_as_worked_by_hand():
     packed = pack(row, FP8_GROUP32).tolist()
     assert packed[:3] == [0x7E, 0xB8, 0x01]
     assert packed[32:] == [127]
+
+
+def test_one_fp8_row_with_a_tail_lies_in_bytes_as_worked_by_hand():
+    row = torch.zeros(128)
+    row[0], row[1], row[64], row[127] = 448.0, -1.0, 1.0, -2.0
+    packed = pack(row, FP8_GROUP64_TAIL).tolist()
+    assert packed[:2] == [0x7E, 0xB8]
+    assert packed[64:66] == [0x80, 0x3F]  # bfloat16, the low byte first
+    assert packed[190:192] == [0x00, 0xC0]
+    assert packed[192:] == [127, 0]
+    back = unpack(pack(row, FP8_GROUP64_TAIL), FP8_GROUP64_TAIL, 128, torch.float32)
+    assert torch.equal(back, row)
+    assert torch.equal(quantise_dequantise(row, FP8_GROUP64_TAIL), row)
+
+
+@pytest.mark.parametrize("width", [64, 100, 0])
+def test_a_width_without_room_for_whole_groups_beside_the_tail_is_refused(width):
+    with pytest.raises(FormatError, match=f"a width of {width} cannot be stored"):
+        row_bytes(FP8_GROUP64_TAIL, width)
 
 
 def test_one_fp4_row_lies_in_bytes_as_worked_by_hand():
