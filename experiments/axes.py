@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NoReturn, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from engine.config import describe_fields
+from experiments.arms import ARM_AXIS
 from experiments.axis_blocks import MAX_VALUES, AxisBlock
 from experiments.border import brief, nearest
 from experiments.errors import PlanError
@@ -86,7 +86,7 @@ def axis_names(plan: Plan) -> set[str]:
     """Every name that an axis of this plan may have."""
     return {
         WORKLOAD_AXIS,
-        *engine_names(),
+        *engine_names(plan),
         *fields_of(plan.load),
         *(name for spec in plan.workloads for name in fields_of(spec)),
     }
@@ -97,9 +97,10 @@ def fields_of(model: BaseModel) -> set[str]:
     return set(type(model).model_fields) - {"kind", "name"}
 
 
-def engine_names() -> set[str]:
-    """The fields of the engine configuration."""
-    return {f.name for f in describe_fields()}
+def engine_names(plan: Plan) -> set[str]:
+    """The fields of the engine configuration; of every arm, and its name, where there are some."""
+    names = {name for arm in plan.all_arms.values() for name in arm.field_names()}
+    return {*names, ARM_AXIS} if plan.arms else names
 
 
 def check_names(plan: Plan) -> None:
@@ -110,7 +111,9 @@ def check_names(plan: Plan) -> None:
     known = axis_names(plan)
     if plan.http is not None:
         _refuse_engine_fields(plan)
-    _check_fixed_fields(plan, engine_names())
+    if plan.arms:
+        _check_arms(plan)
+    _check_fixed_fields(plan.engine, engine_names(plan), "engine")
     seen: set[str] = set()
     for block in plan.axes:
         for name in block.axes:
@@ -122,9 +125,29 @@ def check_names(plan: Plan) -> None:
         _check_axis(plan, name, known, conditional=False, place="search.over")
 
 
+def _check_arms(plan: Plan) -> None:
+    """PlanError for a field that an arm does not have, or an axis of arms that are not there."""
+    for name, arm in plan.arms.items():
+        _check_fixed_fields(arm.engine, arm.field_names(), f"arms.{name}.engine")
+        for field in sorted(arm.engine.keys() & plan.varied):
+            raise PlanError(
+                "is both fixed in this arm and an axis",
+                where=f"arms.{name}.engine: {field}",
+                remedy="Vary it in a block with `when`, for the other arms.",
+            )
+    for block in plan.axes:
+        for value in block.axes.get(ARM_AXIS, ()):
+            if value not in plan.arms:
+                raise PlanError(
+                    f"names the arm {brief(value)}, which the plan does not have",
+                    where=f"axes: {ARM_AXIS}",
+                    remedy=nearest(str(value), plan.arms),
+                )
+
+
 def _refuse_engine_fields(plan: Plan) -> None:
     """What a server runs with is settled before this plan meets it."""
-    ours = {*engine_names(), *ROADMAP}
+    ours = {*engine_names(plan), *ROADMAP}
     for place, names in (("engine", plan.engine.keys()), ("axes", plan.varied)):
         for name in sorted(names & ours - fields_of(plan.load)):
             raise PlanError(NOT_OURS, where=f"{place}: {name}", remedy=DECLARE)
@@ -151,6 +174,8 @@ def combinations(
     """
     _refuse_too_many(plan)
     always = [_rows(block) for block in plan.axes if block.when is None]
+    if plan.arms and not any(ARM_AXIS in block.axes for block in plan.axes):
+        always.insert(0, [{ARM_AXIS: name} for name in plan.arms])
     if WORKLOAD_AXIS not in plan.varied and len(plan.workloads) > 1:
         always.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
     found = [_joined(parts) for parts in itertools.product(*always)]
@@ -170,6 +195,7 @@ def _joined(parts: Iterable[dict[str, AxisValue]]) -> dict[str, AxisValue]:
 def _refuse_too_many(plan: Plan) -> None:
     """Count before anything is spread out: the counts cost no memory."""
     points = 1 if WORKLOAD_AXIS in plan.varied else len(plan.workloads)
+    points *= 1 if any(ARM_AXIS in block.axes for block in plan.axes) else max(1, len(plan.arms))
     for block in plan.axes:
         lengths = [len(values) for values in block.axes.values()]
         points *= math.prod(lengths) if block.product is not None else lengths[0]
@@ -229,15 +255,15 @@ def with_field(model: Model, name: str, value: AxisValue) -> Model:
         ) from error
 
 
-def _check_fixed_fields(plan: Plan, known: set[str]) -> None:
-    for name in plan.engine:
+def _check_fixed_fields(fields: Collection[str], known: set[str], place: str) -> None:
+    for name in fields:
         if name in known:
             continue
         if name in ROADMAP:
-            _refuse_roadmap(name, "engine")
+            _refuse_roadmap(name, place)
         raise PlanError(
             "is no field of the engine configuration",
-            where=f"engine: {name}",
+            where=f"{place}: {name}",
             remedy=_called(name, known),
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from experiments.errors import TargetError
+from experiments.errors import TargetDiedError, TargetError
 from experiments.targets.base import Target
 
 
@@ -20,12 +20,13 @@ class Counters:
     def of(cls, target: Target, *, remote: bool) -> Self:
         """As they stand now. That a remote server does not tell them ends no measurement.
 
-        An engine of ours that cannot tell them has failed: TargetError.
+        An engine of ours that cannot tell them has failed: TargetError; so has a server that
+        we started and that ended.
         """
         try:
             return cls(values=target.stats())
         except TargetError as error:
-            if not remote:
+            if not remote or isinstance(error, TargetDiedError):
                 raise
             return cls(values={}, reason=f"the server's counters could not be read: {error}")
 

@@ -71,7 +71,8 @@ class EngineSession:
             starting = False
             self._watch.serves()
             eyed = watched(target, trial.trial_id, self._watch, self._bench.clock)
-            return run_trial(trial, eyed, self._bench)
+            record = run_trial(trial, eyed, self._bench)
+            return dataclasses.replace(record, engine_log=target.log_tail())
         except KeyboardInterrupt:
             return self._given_up(trial, TargetError(CANCELLED), TrialState.CANCELLED)
         except SkipRequestedError as error:

@@ -7,8 +7,10 @@ WorkbenchError
     TargetError           the engine under test failed (exit code 1)
       TargetCapacityError it had no room: larger loads on it will not fit either
       TargetRefusedError  it refuses what it was asked, and would again
+      TargetDiedError     its process ended: nothing can be asked of it any more
     SkipRequestedError    somebody asked to give the trial up; it is recorded as skipped
     MissingPackageError   an optional package that the plan needs (exit code 1)
+    MissingProgramError   a program that the plan starts, or what it loads (exit code 1)
     TelemetryError        devices that cannot be read: no driver, or words that nobody knows
 """
 
@@ -43,12 +45,22 @@ class TargetRefusedError(TargetError):
     """The engine under test refuses what it was asked: the trial is not tried again."""
 
 
+class TargetDiedError(TargetError):
+    """The process of the engine under test ended while it was needed."""
+
+
 class SkipRequestedError(ExperimentError):
     """Somebody asked to give up the trial in flight; the sweep goes on without it."""
 
 
 class MissingPackageError(ExperimentError):
     """An optional package that the plan needs is not installed."""
+
+    exit_code = 1
+
+
+class MissingProgramError(ExperimentError):
+    """A program that the plan starts is not on this host."""
 
     exit_code = 1
 

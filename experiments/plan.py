@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self, cast
 import yaml
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
+from experiments.arms import ARM_AXIS, Arm, TargetKind
 from experiments.axis_blocks import AxisBlock
 from experiments.border import MOST_SHOWN, Border, brief, explain
 from experiments.errors import PlanError
@@ -19,6 +20,7 @@ from experiments.records import AxisValue
 from experiments.repeat_rule import RepeatRule, as_repeat_rule
 from experiments.search_spec import SearchSpec
 from experiments.targets.http_spec import HttpSpec
+from experiments.targets.server_spec import ServerSpec
 from experiments.workload_specs import WorkloadSpec, resolved_source
 
 
@@ -31,9 +33,11 @@ class Plan(Border):
 
     name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=80)
     question: str = ""
-    target: Literal["in_process", "simulated", "http"] = "in_process"
+    target: TargetKind | Literal["arms"] = "in_process"
     simulation: dict[str, AxisValue] = Field(default_factory=dict)
     http: HttpSpec | None = None
+    server: ServerSpec | None = None
+    arms: dict[str, Arm] = Field(default_factory=dict)
     clients: int = Field(default=1, ge=1, le=64)  # processes that send the load to a server
     protocol: Annotated[Protocol, BeforeValidator(named_protocol)] = PROTOCOLS["quick"]
     engine: dict[str, AxisValue] = Field(default_factory=dict)
@@ -61,18 +65,26 @@ class Plan(Border):
         return workloads
 
     @model_validator(mode="after")
-    def _simulation_has_a_target(self) -> Self:
-        if self.simulation and self.target != "simulated":
-            raise ValueError("simulation is only read with target: simulated")
-        return self
-
-    @model_validator(mode="after")
-    def _http_has_a_target(self) -> Self:
-        if (self.http is None) == (self.target == "http"):
-            raise ValueError("target: http and the field http (url, model, ...) go together")
-        if self.clients > 1 and self.target != "http":
+    def _arms_or_one_target(self) -> Self:
+        if (self.target == "arms") != bool(self.arms):
+            raise ValueError(
+                "target: arms and the field arms (a name and its target each) go together"
+            )
+        if self.arms and (self.simulation or self.http or self.server):
+            raise ValueError("simulation, http and server belong into an arm where a plan has arms")
+        if not self.arms:
+            self.arm_of(None)
+        if self.clients > 1 and not any(arm.over_http for arm in self.all_arms.values()):
             raise ValueError("an engine in this process has one client: clients needs target: http")
         return self
+
+    @field_validator("arms")
+    @classmethod
+    def _arms_have_names(cls, arms: dict[str, Arm]) -> dict[str, Arm]:
+        for name in arms:
+            if not name or len(name) > MOST_SHOWN:
+                raise ValueError(f"{brief(name)} is no name of an arm")
+        return arms
 
     @model_validator(mode="after")
     def _one_way_to_the_points(self) -> Self:
@@ -85,6 +97,29 @@ class Plan(Border):
             raise ValueError("a search has one workload")
         return self
 
+    def arm_of(self, name: AxisValue) -> Arm:
+        """The arm of that name, the fields that all arms share laid under its own.
+
+        A plan without arms is one arm, whatever the name.
+        """
+        if self.arms:
+            arm = self.arms[str(name)]
+            return arm.model_copy(update={"engine": {**self.engine, **arm.engine}})
+        return Arm.model_validate(
+            {
+                "target": self.target,
+                "engine": self.engine,
+                "simulation": self.simulation,
+                "http": self.http,
+                "server": self.server,
+            }
+        )
+
+    @property
+    def all_arms(self) -> dict[str | None, Arm]:
+        """Every arm by name; a plan without arms has one without a name."""
+        return {name: self.arm_of(name) for name in self.arms or (None,)}
+
     @property
     def repeat_rule(self) -> RepeatRule:
         """How often every point is measured."""
@@ -95,6 +130,7 @@ class Plan(Border):
     def varied(self) -> set[str]:
         """The names that axes or the search vary."""
         blocks = {name for block in self.axes for name in block.axes}
+        blocks |= {ARM_AXIS} if self.arms else set()
         return blocks if self.search is None else {*self.search.over}
 
     def document(self) -> dict[str, Any]:  # a JSON document has no narrower type
@@ -123,7 +159,8 @@ def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = No
     _refuse_unstorable(plan.document(), where)
     workloads = [resolved_source(workload, base_dir) for workload in plan.workloads]
     http = plan.http.located(base_dir) if plan.http is not None else None
-    return plan.model_copy(update={"workloads": workloads, "http": http})
+    arms = {name: arm.located(base_dir) for name, arm in plan.arms.items()}
+    return plan.model_copy(update={"workloads": workloads, "http": http, "arms": arms})
 
 
 def _refuse_unstorable(value: object, where: str) -> None:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from experiments.arms import ARM_AXIS
 from experiments.axes import (
     WORKLOAD_AXIS,
     check_names,
@@ -78,7 +79,7 @@ class Space:
         self.plan = plan
         self._target = target
         self._code_version = code_version
-        self._engine_names = engine_names()
+        self._engine_names = engine_names(plan)
         self._conditional = {
             name for block in plan.axes if block.when is not None for name in block.axes
         }
@@ -111,7 +112,7 @@ class Space:
         plan = self.plan
         spec = picked_workload(plan, axes)
         load = plan.load
-        engine = dict(plan.engine)
+        engine = dict(plan.arm_of(axes.get(ARM_AXIS)).engine)
         for name, value in axes.items():
             if name == WORKLOAD_AXIS:
                 continue
@@ -136,7 +137,8 @@ class Space:
         facts = self._described(settings)
         workload = self._prepared(cell.spec, settings, facts)
         check_load(cell.load, workload, facts)
-        check_clients(cell.load, self.plan.clients)
+        if facts.remote:
+            check_clients(cell.load, self.plan.clients)
         asked = {
             **_flat(cell.spec),
             **workload.description(),
@@ -206,12 +208,13 @@ class Space:
     def _trial_id(self, point: Point, repeat: int, facts: TargetFacts) -> TrialId:
         """Paths say where things are, not what they are: content stands in for them, if known."""
         plan = self.plan
-        asked = (plan.target, plan.simulation, plan.seed)
-        if plan.http is not None:
-            asked = (*asked, plan.http.identity(), facts.tokenizer_hash, plan.clients)
+        arm = plan.arm_of(point.engine.get(ARM_AXIS))
+        asked = (*arm.identity(), plan.seed)
+        if arm.over_http:
+            asked = (*asked, facts.tokenizer_hash, plan.clients)
         return TrialId(
             digest(
-                {k: v for k, v in point.engine.items() if k != "model" or plan.http is not None},
+                {k: v for k, v in point.engine.items() if k != "model" or arm.http is not None},
                 {k: v for k, v in point.workload.items() if k not in LOCATIONS},
                 facts.fingerprint,
                 repeat,
@@ -224,7 +227,8 @@ class Space:
     def _values(self, cell: Cell) -> dict[str, AxisValue]:
         """What a condition may name."""
         settings = self._target.settings(cell.engine)
-        facts = self._described({"model": settings["model"]})
+        named = {k: settings[k] for k in (ARM_AXIS, "model") if k in settings}
+        facts = self._described(named)
         return {
             **_flat(cell.spec),
             **cell.load.model_dump(),

@@ -24,13 +24,13 @@ BUSY_SHARE = 0.5
 def check_room(found: Outlook, store: Store) -> None:
     """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights.
 
-    TargetError for a server that is not there, or does not serve the plan's model.
+    TargetError for a server that is not there, or does not serve the plan's model;
+    MissingProgramError for what the plan starts and this host lacks.
     """
-    _check_disk(found, store.path)
-    if found.plan.http is not None:
-        from experiments.targets.openai_http import HttpTarget
+    from experiments.targets.factory import check_programs
 
-        HttpTarget(found.plan.http).greet()
+    _check_disk(found, store.path)
+    check_programs(found.runnable)
     weights = weight_bytes(found.trials)
     total = psutil.virtual_memory().total
     if weights > total:

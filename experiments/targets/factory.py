@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from experiments.arms import Arm
 from experiments.clock import Clock, SystemClock
 from experiments.plan import Plan
 from experiments.targets.base import Target, TargetFactory
@@ -11,13 +14,45 @@ from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
 def target_factory(plan: Plan, clock: Clock | None = None) -> TargetFactory:
     """Makes fresh targets for the plan. The engine is imported when the first one is made."""
     used = clock if clock is not None else SystemClock()
-    if plan.target == "simulated":
-        profile = SimulatedProfile.from_mapping(plan.simulation)
-        return lambda: SimulatedTarget(profile, used)
-    if plan.http is not None:
+    factories = {name: _arm_factory(arm, plan.clients, used) for name, arm in plan.all_arms.items()}
+    if not plan.arms:
+        return factories[None]
+    from experiments.targets.arms import ArmsTarget
+
+    return partial(ArmsTarget, {str(name): made for name, made in factories.items()})
+
+
+def check_programs(plan: Plan) -> None:
+    """MissingProgramError for what the plan starts and this host lacks; TargetError for a
+    server that should run already and does not answer."""
+    from experiments.targets.openai_http import HttpTarget
+    from experiments.targets.peer_target import PeerTarget
+    from experiments.targets.server import ServerTarget
+
+    for arm in plan.all_arms.values():
+        target = _arm_factory(arm, plan.clients, SystemClock())()
+        if isinstance(target, HttpTarget):
+            target.greet()
+        elif isinstance(target, PeerTarget | ServerTarget):
+            target.check(arm.engine)
+
+
+def _arm_factory(arm: Arm, clients: int, clock: Clock) -> TargetFactory:
+    if arm.target == "simulated":
+        profile = SimulatedProfile.from_mapping(arm.simulation)
+        return lambda: SimulatedTarget(profile, clock)
+    if arm.http is not None:
         from experiments.targets.openai_http import http_factory
 
-        return http_factory(plan.http, plan.clients)
+        return http_factory(arm.http, clients)
+    if arm.server is not None:
+        from experiments.targets.server import server_factory
+
+        return server_factory(arm.server, clients)
+    if arm.target in ("transformers", "vllm"):
+        from experiments.targets.peer_target import peer_factory
+
+        return peer_factory(arm.target)
     return _in_process
 
 

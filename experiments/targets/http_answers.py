@@ -1,4 +1,4 @@
-"""What a model server answers, in the forms of the four APIs: the other side of `http_apis`."""
+"""What a model server answers, in the forms of the APIs: the other side of `http_apis`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def opening(api: Api, prompt_tokens: int) -> bytes:
     if api is Api.MESSAGES:
         usage = {"input_tokens": prompt_tokens, "output_tokens": 1}
         return _typed({"type": "message_start", "message": {"role": "assistant", "usage": usage}})
-    return b""
+    return b""  # completions, and those of llama.cpp, begin with the first token
 
 
 def chunk(
@@ -50,6 +50,10 @@ def chunk(
     if api is Api.MESSAGES:
         name, field = _MESSAGE_DELTA[kind]
         return _typed({"type": "content_block_delta", "delta": {"type": name, field: text}})
+    if api is Api.LLAMA_CPP:
+        return event(
+            {"content": text, "stop": False, "tokens": list(token_ids or ()), **_so_far(usage)}
+        )
     ids = {} if token_ids is None else {"token_ids": list(token_ids)}
     part = {"text": text} if api is Api.COMPLETIONS else {"delta": _chat_delta(text, kind)}
     return _choices({**part, **ids}, usage)
@@ -65,6 +69,8 @@ def closing(api: Api, usage: Usage, *, say_usage: bool = True, finish: str = "le
         told = {"usage": {"output_tokens": usage.output}} if say_usage else {}
         ended = {"type": "message_delta", "delta": {"stop_reason": reason}, **told}
         return _typed(ended) + _typed({"type": "message_stop"})
+    if api is Api.LLAMA_CPP:
+        return event(_llama_cpp_end("", usage if say_usage else None, finish))
     empty: dict[str, object] = {"delta": {}} if api is Api.CHAT_COMPLETIONS else {"text": ""}
     last = _choices({**empty, "finish_reason": finish}, None)
     counts = event({"choices": [], "usage": _usage(usage)}) if say_usage else b""
@@ -96,6 +102,7 @@ def whole(api: Api, text: str, usage: Usage) -> bytes:
             "stop_reason": "max_tokens",
             "usage": in_out,
         },
+        Api.LLAMA_CPP: _llama_cpp_end(text, usage, "length"),
     }
     return json.dumps(forms[api]).encode()
 
@@ -125,6 +132,17 @@ def _response(kind: str, status: str, usage: Usage | None) -> bytes:
 
 def _usage(usage: Usage) -> dict[str, int]:
     return {"prompt_tokens": usage.prompt, "completion_tokens": usage.output}
+
+
+def _so_far(usage: Usage | None) -> dict[str, int]:
+    if usage is None:
+        return {}
+    return {"tokens_evaluated": usage.prompt, "tokens_predicted": usage.output}
+
+
+def _llama_cpp_end(text: str, usage: Usage | None, finish: str) -> dict[str, object]:
+    stop_type = {"length": "limit", "stop": "eos"}.get(finish, finish)
+    return {"content": text, "tokens": [], "stop": True, "stop_type": stop_type, **_so_far(usage)}
 
 
 def _choices(choice: Mapping[str, object], usage: Usage | None) -> bytes:

@@ -1,7 +1,8 @@
-"""The four faces of a model server: how each is asked, and what its answers say.
+"""The faces of a model server: how each is asked, and what its answers say.
 
-Chat completions and completions, responses, messages, as their publishers document them. A
-whole answer (not streamed) is read by the same functions as one event that holds everything.
+Chat completions and completions, responses, messages, and the completions of llama.cpp's own
+server, as their publishers document them. A whole answer (not streamed) is read by the same
+functions as one event that holds everything.
 """
 
 from __future__ import annotations
@@ -156,6 +157,25 @@ def _read_messages(data: Json) -> Said:
     )
 
 
+def _read_llama_cpp(data: Json) -> Said:
+    """Every event holds the new text, its token ids and the counts so far."""
+    output = count(data.get("tokens_predicted"))
+    ended = data.get("stop") is True
+    piece = Piece(
+        text=text(data.get("content")),
+        token_ids=_token_ids(data, "tokens"),
+        usage=output,
+        arrival=not ended or bool(data.get("content")),
+    )
+    cut = data.get("stop_type") == "limit"
+    return Said(
+        piece=piece,
+        finish=(FinishReason.LENGTH if cut else FinishReason.STOP) if ended else None,
+        prompt_tokens=count(data.get("tokens_evaluated")),
+        output_tokens=output,
+    )
+
+
 def _piece(content: str, tools: str, reasoning: str) -> Piece:
     """The kind of the nearest to an answer that is in it."""
     kind = ChunkKind.REASONING if reasoning else ChunkKind.CONTENT
@@ -182,8 +202,8 @@ def _tool_text(call: object) -> str:
     return text(dig(call, "function", "name")) + text(dig(call, "function", "arguments"))
 
 
-def _token_ids(choice: Json) -> tuple[int, ...] | None:
-    ids = [token for found in items(choice.get("token_ids")) if (token := count(found)) is not None]
+def _token_ids(choice: Json, name: str = "token_ids") -> tuple[int, ...] | None:
+    ids = [token for found in items(choice.get(name)) if (token := count(found)) is not None]
     return tuple(ids) or None
 
 
@@ -234,5 +254,11 @@ FACES = {
         prompt=_as_messages,
         most_tokens="max_tokens",
         read=_read_messages,
+    ),
+    Api.LLAMA_CPP: Face(
+        path="/completion",
+        prompt=lambda prompt: {"prompt": prompt, "return_tokens": True},
+        most_tokens="n_predict",
+        read=_read_llama_cpp,
     ),
 }

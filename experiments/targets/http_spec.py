@@ -36,14 +36,16 @@ class Api(StrEnum):
     COMPLETIONS = "completions"
     RESPONSES = "responses"
     MESSAGES = "messages"
+    LLAMA_CPP = "llama_cpp"  # the completions of llama-server itself, which name every token
 
     @property
     def takes_ids(self) -> bool:
         """The prompt may be token ids; the other faces take text alone."""
-        return self is Api.COMPLETIONS
+        return self in (Api.COMPLETIONS, Api.LLAMA_CPP)
 
 
-def _api(value: object) -> object:
+def as_api(value: object) -> object:
+    """The API of that name; anything else as it is, for pydantic to refuse."""
     return Api(value) if value in list(Api) else value
 
 
@@ -56,7 +58,7 @@ class HttpSpec(Border):
 
     url: str = Field(pattern=r"^https?://[^\s/]+(/\S*)?$")  # up to, and without, /v1
     model: str = Field(min_length=1)
-    api: Annotated[Api, BeforeValidator(_api)] = Api.CHAT_COMPLETIONS
+    api: Annotated[Api, BeforeValidator(as_api)] = Api.CHAT_COMPLETIONS
     prompt: Literal["ids", "text"] | None = None  # None: ids where the API takes them
     tokenizer: str | None = None  # tokenizer.json, or the directory that holds one
     vocab_size: int | None = Field(default=None, ge=3, le=MOST_IDS)  # of random ids

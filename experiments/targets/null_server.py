@@ -1,4 +1,4 @@
-"""A stand-in for a model server: it answers by a script, in the forms of the four APIs.
+"""A stand-in for a model server: it answers by a script, in the forms of the APIs.
 
 Without a script it answers everything at once, so that what a client measures on it is the
 client: the yardstick of `workbench calibrate`. `python -m experiments.targets.null_server

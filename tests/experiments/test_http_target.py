@@ -33,7 +33,8 @@ from tests.fakes.openai_server import (
 
 CHAT = Api.CHAT_COMPLETIONS
 ALL = pytest.mark.parametrize("api", list(Api))
-TYPED = pytest.mark.parametrize("api", [api for api in Api if api is not Api.COMPLETIONS])
+PLAIN = (Api.COMPLETIONS, Api.LLAMA_CPP)  # text alone
+TYPED = pytest.mark.parametrize("api", [api for api in Api if api not in PLAIN])
 
 
 def record_of(reads, *, sent=None, status=200, content_type="text/event-stream", **fields):
