@@ -5,6 +5,7 @@ Its manager streams: an answer is told as far as it has come, after every step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -21,20 +22,24 @@ if TYPE_CHECKING:
 
 NO_TOKEN = -1  # as the package writes that nothing ends a text
 STOP_S = 30.0
+PAGE_TOKENS = 256
 
 
 class ContinuousBatches:
     """A `PeerEngine` on `model.init_continuous_batching`. Prompts share no blocks."""
 
     def __init__(self, config: TransformersConfig) -> None:
-        model = load_model(config, f"paged|{config.attention}")
+        model = load_model(config, config.attention)
         self._eos = sorted(eos_ids(model))
         self._manager = model.init_continuous_batching(
             generation_config=GenerationConfig(
                 do_sample=False, eos_token_id=NO_TOKEN, pad_token_id=0, max_new_tokens=1
             ),
-            continuous_batching_config=ContinuousBatchingConfig(allow_block_sharing=False),
+            continuous_batching_config=ContinuousBatchingConfig(
+                allow_block_sharing=False, page_size=PAGE_TOKENS, num_blocks=_pages(config)
+            ),
         )
+        self._manager.warmup()  # its cache is made here, and not under the first request
         self._manager.start()
         self._asked: dict[str, Request] = {}
         self._told: dict[str, int] = {}
@@ -95,3 +100,11 @@ class ContinuousBatches:
         del self._asked[name]
         whole = self._told.pop(name) >= request.sampling.max_tokens
         return [said(name, tokens, FinishReason.LENGTH if whole else FinishReason.STOP)]
+
+
+def _pages(config: TransformersConfig) -> int | None:
+    """Room for all sequences at their longest; None leaves it to the package, which takes a
+    large share of the memory."""
+    if config.max_model_len is None:
+        return None
+    return config.max_num_seqs * math.ceil(config.max_model_len / PAGE_TOKENS)
