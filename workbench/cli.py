@@ -19,6 +19,7 @@ from workbench import (
     cli_cost,
     cli_eval,
     cli_import,
+    cli_peers,
     cli_plan,
     cli_report,
     cli_run,
@@ -80,6 +81,7 @@ MODULES = (
 for commands in (module.COMMANDS for module in MODULES):
     for name, function in commands.items():
         app.command(name)(function)
+app.add_typer(cli_peers.app, name="peers")
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ WorkbenchError
     MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
+    PeerInstallError      another engine that could not be installed (exit code 1)
 """
 
 from __future__ import annotations
@@ -86,3 +87,9 @@ class MissingPackageError(BenchError):
 
 class PriceError(BenchError):
     """A price table that cannot be read, or a tier that it does not have."""
+
+
+class PeerInstallError(BenchError):
+    """Another engine could not be installed, or what it brings is not there."""
+
+    exit_code = 1
