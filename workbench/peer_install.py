@@ -37,7 +37,7 @@ class Commands(Protocol):
 
     def __call__(self, argv: Sequence[str], *, log: Path) -> int:
         """Wait for it."""
-        ..
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

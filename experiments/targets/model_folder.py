@@ -19,7 +19,7 @@ from experiments.targets.checkpoint import model_directory
 from experiments.targets.http_tokenizer import FILE, ClientTokenizer
 
 _CONTEXT = ("max_position_embeddings", "n_positions", "max_seq_len")
-_SPECIAL = ("eos_token_id", "bos_token_id", "pad_token_id")
+_SPECIAL = ("eos_token_id", "bos_token_id")  # as our own engine reserves them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,15 +46,13 @@ class ModelFolder:
     ) -> TargetFacts:
         """Facts of an engine that serves this folder; `max_positions` where it takes fewer."""
         known = [n for n in (max_positions, self.max_positions) if n is not None]
-        tokenizer = self.tokenizer
-        reserved = {*self.special_ids, *(tokenizer.special_ids if tokenizer else ())}
         return TargetFacts(
             model=str(self.path),
             fingerprint=self.fingerprint,
             configuration=configuration,
             vocab_size=self.vocab_size,
             eos_token_id=self.eos_token_id,
-            reserved_token_ids=tuple(sorted(reserved)),
+            reserved_token_ids=self.special_ids,
             window=None,
             draft_block=None,
             can_truncate=False,
@@ -62,7 +60,7 @@ class ModelFolder:
             devices=devices,
             accelerator=accelerator,
             random_weights=self.random_weights,
-            tokenizer_hash=tokenizer.hash if tokenizer else None,
+            tokenizer_hash=self.tokenizer.hash if self.tokenizer else None,
             remote=remote,
         )
 
@@ -80,7 +78,7 @@ class ModelFolder:
 def read_model_folder(model: str) -> ModelFolder:
     """CheckpointError where there is no such folder, or its config.json cannot be read."""
     from engine.checkpoint_directory import is_random
-    from engine.models.deepseek_v41.weights import fingerprint
+    from engine.models.shards import fingerprint
 
     path = model_directory(model).resolve()
     config = _config(path)

@@ -174,6 +174,10 @@ _APIS = {face.path: api for api, face in FACES.items()}
 
 
 def _page(path: str) -> tuple[int, bytes]:
+    if path == "/health":
+        return 200, b"{}"
+    if path == "/metrics":
+        return 200, b""
     if path == "/v1/models":
         return 200, json.dumps({"data": [{"id": MODEL}]}).encode()
     return 404, b"no such page"

@@ -100,7 +100,7 @@ def package_versions(python: Path, packages: tuple[str, ...]) -> dict[str, str]:
 def _said(program: Path, option: str) -> str | None:
     try:
         done = subprocess.run(
-            [str(program), option], capture_output=True, timeout=VERSION_S, check=False
+            [str(program), option], capture_output=True, timeout=VERSION_S, check=True
         )
     except (OSError, subprocess.SubprocessError):
         return None
