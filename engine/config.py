@@ -53,7 +53,8 @@ class EngineConfig:
         default=WeightFormat.AUTO,
         metadata=says(
             "Matrices of a quantised checkpoint: dequantised, packed, or released (packed, and "
-            "products round their inputs as the release does); auto is dequantised."
+            "products round their inputs as the release does); auto is released where Triton "
+            "kernels run in bfloat16, else dequantised."
         ),
     )
     accelerator: AcceleratorKind = field(

@@ -82,7 +82,7 @@ def resolve(
         config=config,
         dtype=dtype,
         cache_format=cache_format,
-        weights=_weights(config),
+        weights=_weights(config, dtype, kernels),
         accelerator=kind,
         kernels=kernels,
         draft_length=draft_length,
@@ -98,10 +98,12 @@ def resolve(
     )
 
 
-def _weights(config: EngineConfig) -> WeightFormat:
-    if config.weights is WeightFormat.AUTO:
-        return WeightFormat.DEQUANTISED
-    return config.weights
+def _weights(config: EngineConfig, dtype: Precision, kernels: KernelChoice) -> WeightFormat:
+    """As released where there are kernels that read them so, which only bfloat16 has."""
+    if config.weights is not WeightFormat.AUTO:
+        return config.weights
+    can = kernels is KernelChoice.TRITON and dtype is Precision.BFLOAT16
+    return WeightFormat.RELEASED if can else WeightFormat.DEQUANTISED
 
 
 def _overlap(config: EngineConfig, is_in_line: bool) -> tuple[bool, str]:

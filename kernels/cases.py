@@ -17,7 +17,8 @@ from kernels.cases_cache import best_case, insert_case, round_case, score_case
 from kernels.cases_causal import paged_case, product_case
 from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
-from kernels.cases_moe import experts_case, route_case
+from kernels.cases_matmul import grouped_linear_case, linear_case
+from kernels.cases_moe import experts_case, packed_experts_case, route_case
 from kernels.formats import FP8_GROUP64_TAIL, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
@@ -129,6 +130,8 @@ CAUSAL_CASES = (  # Qwen3-0.6B
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
     paged_case((16, 8, 128), 2048, has_norm=True, chunk=512),
 )
+PRODUCTS = ((32768, 1280), (5120, 8192), (1792, 5120), (4608, 5120), (5120, 2304))
+"""Queries, output, query latent and key, shared expert up and down: [outputs, inputs]."""
 RELEASE_CASES = (
     _norm(5120),
     _norm(1280),
@@ -137,6 +140,9 @@ RELEASE_CASES = (
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
     route_case(384, 5120, 6),
+    *(linear_case(o, i, (32, 32), 32) for o, i in PRODUCTS),
+    *(linear_case(o, i, (128, 128), 128) for o, i in PRODUCTS[:2]),
+    grouped_linear_case(8, 1024, 4096, (32, 32), None),
     insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=False),
@@ -151,6 +157,8 @@ RELEASE_CASES = (
 )
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
+    *(packed_experts_case(24, 5120, 2304, 6, group) for group in (None, 32)),
+    linear_case(5120, 8192, (32, 32), None),
     *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=False),
@@ -165,7 +173,10 @@ CHECKED_CASES = (
         checked_rows=(70_000,),
     ),
 )
-TIMED_CASES = (experts_case(384, 5120, 2048, 6),)
+TIMED_CASES = (
+    experts_case(384, 5120, 2048, 6),
+    packed_experts_case(384, 5120, 2304, 6, 32),
+)
 SMALL_CASES = (
     _norm(64),
     _norm(100),  # no power of two
@@ -179,6 +190,13 @@ SMALL_CASES = (
     route_case(33, 100, 3),
     experts_case(8, 192, 96, 2),
     experts_case(6, 40, 24, 3),
+    packed_experts_case(8, 192, 96, 2, 32),
+    packed_experts_case(6, 64, 32, 3, None),  # fewer words than a block has
+    linear_case(96, 160, (32, 32), 32),
+    linear_case(136, 256, (128, 128), 128),
+    linear_case(40, 64, (32, 32), None),
+    linear_case(30, 48, (16, 16), 16),  # by the definition
+    grouped_linear_case(3, 64, 96, (32, 32), None),
     *(insert_case(64, 16, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     attend_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
     attend_case(6, 64, 64, 100, (None, None)),  # more than one split

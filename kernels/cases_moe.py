@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.case import Arguments, Case, normal
+from kernels.cases_matmul import AFTER_INNER_ROUNDING, random_mxfp4
 from kernels.grouped_matmul.reference import Experts
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
@@ -75,6 +76,45 @@ def experts_case(experts: int, width: int, inner: int, top: int) -> Case:
             3 * width * inner * size * _busy_experts(experts, top, rows)
         ),
     )
+
+
+def packed_experts_case(
+    experts: int, width: int, inner: int, top: int, input_group: int | None
+) -> Case:
+    """The same with mxfp4 experts; each third row chooses one expert less, the last none at all."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        held = Experts(
+            gate_up=random_mxfp4((experts, 2 * inner, width), input_group, device),
+            down=random_mxfp4((experts, width, inner), input_group, device),
+            limit=7.0,
+        )
+        chosen = torch.rand(rows, experts, device=device).topk(top).indices
+        chosen[1::3, top // 2] = -1
+        if rows > 1:
+            chosen[-1] = -1
+        weights = torch.rand(rows, top, device=device)
+        x, shared = (normal((rows, width), dtype, device) for _ in range(2))
+        return x, held, chosen, weights, shared
+
+    inputs = "as they are" if input_group is None else f"in groups of {input_group}"
+    return Case(
+        op="run_experts",
+        name=f"{top} of {experts} mxfp4, {width} to {inner}, inputs {inputs}",
+        make=make,
+        bytes_per_row=lambda size: 3 * width * size + 12 * top,
+        waits=True,
+        flops=lambda rows: 6 * rows * top * width * inner,
+        bytes_shared=lambda rows, size: (
+            3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
+        ),
+        limit=None if input_group is None else AFTER_INNER_ROUNDING,
+    )
+
+
+def _drawn_experts(experts: int, top: int, rows: int) -> int:
+    """How many experts rows are expected to choose that draw alike, rounded down."""
+    return int(experts * (1 - (1 - top / experts) ** rows))
 
 
 def _busy_experts(experts: int, top: int, rows: int) -> int:

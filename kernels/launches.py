@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-POINTERS = ("*bf16", "*fp32", "*i32", "*i64", "*u8")
+POINTERS = ("*bf16", "*fp32", "*i32", "*i64", "*u8", "*u16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,7 @@ def launches() -> Iterator[Launch]:
     )
     yield from _hyper_connections()
     yield from _experts()
+    yield from _packed()
     yield from _caches()
     yield from _hopper_attention()
     yield from _selection()
@@ -127,7 +128,7 @@ def _experts() -> Iterator[Launch]:
         warps=1,
     )
     yield Launch(
-        address=f"{grouped}:group_kernel",
+        address="kernels.grouped_matmul.triton_tiles:group_kernel",
         types={"chosen": "*i64"}
         | _pointers("order tiles tile_expert tile_start tile_end", "*i32")
         | _pointers("pairs experts", "i32"),
@@ -159,8 +160,79 @@ def _experts() -> Iterator[Launch]:
         )
     yield Launch(
         address=f"{grouped}:combine_kernel",
-        types=_pointers("parts shared out", "*bf16") | _pointers("width blocks", "i32"),
+        types=_pointers("parts shared out", "*bf16")
+        | {"chosen": "*i64"}
+        | _pointers("width blocks", "i32"),
         constants={"TOP": 6, "BLOCK": 1024},
+    )
+
+
+def _packed() -> Iterator[Launch]:
+    # Here, since these import triton.
+    from kernels.grouped_matmul.triton_packed import packed_sizes
+    from kernels.matmul.triton_packed import FewRows
+
+    grouped, matmul = "kernels.grouped_matmul.triton_packed", "kernels.matmul.triton_packed"
+    tables = _pointers("order tiles tile_expert tile_start tile_end", "*i32")
+    for pairs in (192, 49152):
+        for address, sizes in (
+            (f"{grouped}:gate_up_packed_kernel", packed_sizes(pairs, 384)),
+            (f"{grouped}:down_packed_kernel", packed_sizes(pairs, 384)),
+        ):
+            is_up = "gate_up" in address
+            yield Launch(
+                address=address,
+                types=_pointers("x out", "*bf16")
+                | tables
+                | _pointers("gate_up down", "*u16")
+                | _pointers("per_row width inner blocks", "i32")
+                | {"scales": "*u8", "weights": "*fp32", "limit": "fp32"},
+                constants={"EVEN": True, "IN_ASSEMBLY": True, **sizes.constants}
+                | ({"GROUP": 32} if is_up else {}),
+                warps=sizes.warps,
+                stages=sizes.stages,
+                even=("width", "inner"),
+            )
+    for rows in (16, 32, 128):
+        cut = FewRows.of(rows, 32768, 1280, 1)
+        yield Launch(
+            address=f"{matmul}:few_rows_kernel",
+            types=_pointers("x out", "*bf16")
+            | {"weight": "*u16", "scales": "*u8"}
+            | _pointers("rows groups outputs inputs scale_stride slice_blocks", "i32"),
+            constants={"HIGH": 32, "WIDE": 32, "EVEN": True, "IN_ASSEMBLY": True}
+            | {"OUT": cut.outputs, "ROWS": rows, "BLOCK": cut.block},
+            warps=cut.warps,
+            stages=cut.stages,
+            even=("outputs", "inputs"),
+        )
+    yield Launch(
+        address=f"{matmul}:add_slices_kernel",
+        types={"parts": "*fp32", "out": "*bf16", "size": "i32"},
+        constants={"SLICES": 4, "BLOCK": 1024},
+    )
+    yield Launch(
+        address=f"{matmul}:dequantise_kernel",
+        types={"out": "*bf16"}
+        | _pointers("weight scales", "*u8")
+        | _pointers("rows inputs blocks scale_stride", "i32"),
+        constants={"TILE_ROWS": 32, "TILE_COLUMNS": 32, "HIGH": 32, "WIDE": 128},
+        even=("inputs",),
+    )
+    groups = "kernels.quantize.triton_groups"
+    for planes in (1, 2, 4):
+        yield Launch(
+            address=f"{groups}:arrange_kernel",
+            types=_pointers("x out", "*bf16") | _pointers("width blocks", "i32"),
+            constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024},
+            even=("width",),
+        )
+    yield Launch(
+        address=f"{groups}:quantise_kernel",
+        types={"x": "*bf16", "values": "*u8", "scales": "*fp32"}
+        | _pointers("width blocks groups scale_stride", "i32"),
+        constants={"GROUP": 128, "BLOCK": 1024},
+        even=("width",),
     )
 
 

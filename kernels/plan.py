@@ -153,6 +153,8 @@ IMPLEMENTATIONS = tuple(
         op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
     )
     for op, family, unsuited in (
+        ("linear", "matmul", _no_triton),
+        ("grouped_linear", "matmul", _no_triton),
         ("rms_norm", "norm", _wide_rows),
         ("rotation", "rotary", _no_triton),
         ("rotate", "rotary", _wide_rows),

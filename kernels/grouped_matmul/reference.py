@@ -53,7 +53,7 @@ def _by_pair(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Te
 
 
 def _by_expert(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Tensor:
-    per_row = chosen.numel() // x.shape[0]
+    per_row = chosen.numel() // max(x.shape[0], 1)
     order = torch.sort(chosen, stable=True).indices
     none, *counts = torch.bincount(chosen + 1, minlength=experts.down.shape[0] + 1).tolist()
     order = order[none:]

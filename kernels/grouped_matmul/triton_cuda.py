@@ -7,63 +7,20 @@ the batch. A last pass adds the parts of each row in the order of its choice.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.grouped_matmul import reference
 from kernels.grouped_matmul.reference import Experts
+from kernels.grouped_matmul.triton_packed import packed_parts, packed_sizes
+from kernels.grouped_matmul.triton_tiles import Sizes, Tiles
+from kernels.matmul.weights import Mxfp4Weight
 
 FEW, MANY = 16, 64  # pairs of a tile
 MANY_PAIRS = 32  # of an expert on average, from which tiles are large
 MOST_EXPERTS = 4095
-
-
-@triton.jit
-def group_kernel(
-    chosen,
-    order,
-    tiles,
-    tile_expert,
-    tile_start,
-    tile_end,
-    pairs,
-    experts,
-    TILE: tl.constexpr,
-    BINS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """One expert: its pairs in ascending order, and its tiles."""
-    expert = tl.program_id(0)
-    every = tl.arange(0, BINS)
-    counts = tl.zeros((BINS,), tl.int32)
-    for start in range(0, pairs, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        one = tl.load(chosen + at, mask=at < pairs, other=experts).to(tl.int32)
-        counts += tl.histogram(one, BINS)
-    counts = tl.where(every < experts, counts, 0)
-    before = every < expert
-    first = tl.sum(tl.where(before, counts, 0), 0)
-    mine = tl.sum(tl.where(every == expert, counts, 0), 0)
-    each = (counts + (TILE - 1)) // TILE
-    tile = tl.sum(tl.where(before, each, 0), 0)
-    tl.store(tiles, tl.sum(each, 0))  # every program writes the same
-    for start in range(0, mine, TILE):
-        tl.store(tile_expert + tile, expert)
-        tl.store(tile_start + tile, first + start)
-        tl.store(tile_end + tile, first + mine)
-        tile += 1
-    if mine > 0:
-        place = first
-        for start in range(0, pairs, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            one = tl.load(chosen + at, mask=at < pairs, other=experts).to(tl.int32)
-            is_mine = (one == expert).to(tl.int32)
-            rank = tl.cumsum(is_mine, 0) - 1
-            tl.store(order + place + rank, at, mask=is_mine > 0)
-            place += tl.sum(is_mine, 0)
 
 
 @triton.jit
@@ -160,93 +117,100 @@ def down_kernel(
 
 
 @triton.jit
-def combine_kernel(parts, shared, out, width, blocks, TOP: tl.constexpr, BLOCK: tl.constexpr):
+def combine_kernel(
+    parts, chosen, shared, out, width, blocks, TOP: tl.constexpr, BLOCK: tl.constexpr
+):
+    """Parts of a row in the order of its choice; of no expert (negative), nothing was written."""
     row = (tl.program_id(0) // blocks).to(tl.int64)
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
     total = tl.zeros((BLOCK,), tl.float32)
     for i in tl.static_range(TOP):
         here = parts + (row * TOP + i) * width
-        total += tl.load(here + at, mask=inside, other=0.0).to(tl.float32)
+        is_some = tl.load(chosen + row * TOP + i) >= 0
+        total += tl.load(here + at, mask=inside & is_some, other=0.0).to(tl.float32)
     total += tl.load(shared + row * width + at, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * width + at, total, mask=inside)
-
-
-@dataclass(frozen=True)
-class _Sizes:
-    """Shapes alone decide these; columns are added in one order under all of them."""
-
-    tile: int
-    columns: int
-    block: int
-    warps: int
-    stages: int
-
-    @classmethod
-    def of(cls, pairs: int, experts: int, dtype: torch.dtype) -> _Sizes:
-        if dtype == torch.float32:
-            return cls(tile=FEW, columns=32, block=32, warps=4, stages=2)
-        if pairs < MANY_PAIRS * experts:
-            return cls(tile=FEW, columns=64, block=128, warps=4, stages=3)
-        return cls(tile=MANY, columns=128, block=64, warps=8, stages=3)
 
 
 def run_experts(
     x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
 ) -> Tensor:
-    """See kernels.grouped_matmul.reference; x and experts of one dtype, float32 or bfloat16."""
-    rows, top = chosen.shape
-    width, count, inner = x.shape[-1], experts.down.shape[0], experts.down.shape[-1]
-    out = torch.empty((rows, width), dtype=x.dtype, device=x.device)
-    pairs = rows * top
+    """See kernels.grouped_matmul.reference. x and plain experts of one dtype, float32 or bfloat16;
+    mxfp4 experts with bfloat16 x. The definition serves other packings, and waits for the device.
+    """
+    pairs, count = chosen.numel(), experts.down.shape[0]
     if not pairs:
-        return out.copy_(shared)
-    x, shared, weights = x.contiguous(), shared.contiguous(), weights.contiguous()
-    sizes = _Sizes.of(pairs, count, x.dtype)
-    most = min(pairs, pairs // sizes.tile + count)  # tiles, however the pairs fall
-    table = torch.empty(pairs + 3 * most + 1, dtype=torch.int32, device=x.device)
-    order, tile_expert, tile_start, tile_end, tiles = table.split((pairs, most, most, most, 1))
-    group_kernel[(count,)](
-        chosen.contiguous(),
-        order,
-        tiles,
-        tile_expert,
-        tile_start,
-        tile_end,
-        pairs,
-        count,
-        TILE=sizes.tile,
-        BINS=max(triton.next_power_of_2(count + 1), 32),
-        BLOCK=min(max(triton.next_power_of_2(pairs), 128), 1024),
-        num_warps=4,
-    )
-    where = (order, tiles, tile_expert, tile_start, tile_end)
-    launch = {"num_warps": sizes.warps, "num_stages": sizes.stages}
-    constants = {"TILE": sizes.tile, "COLUMNS": sizes.columns, "BLOCK": sizes.block}
+        return torch.empty_like(x).copy_(shared)
+    x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
+    gate_up, down = experts.gate_up, experts.down
+    if isinstance(gate_up, Mxfp4Weight) and isinstance(down, Mxfp4Weight) and _is_bfloat16(x):
+        sizes = packed_sizes(pairs, count)
+        tiles = Tiles.of(chosen, count, sizes.tile)
+        parts = packed_parts(x, gate_up, down, experts.limit, tiles, weights, sizes)
+    elif isinstance(gate_up, Tensor) and isinstance(down, Tensor):
+        sizes = _sizes(pairs, count, x.dtype)
+        tiles = Tiles.of(chosen, count, sizes.tile)
+        parts = _plain_parts(x, gate_up, down, experts.limit, tiles, weights, sizes)
+    else:
+        return reference.run_experts(x, experts, chosen, weights, shared)
+    return _combined(parts, chosen, shared.contiguous())
+
+
+def _is_bfloat16(x: Tensor) -> bool:
+    return x.dtype == torch.bfloat16
+
+
+def _sizes(pairs: int, experts: int, dtype: torch.dtype) -> Sizes:
+    """Shapes alone decide; columns are added in one order under all of them."""
+    if dtype == torch.float32:
+        return Sizes(tile=FEW, columns=32, block=32, warps=4, stages=2)
+    if pairs < MANY_PAIRS * experts:
+        return Sizes(tile=FEW, columns=64, block=128, warps=4, stages=3)
+    return Sizes(tile=MANY, columns=128, block=64, warps=8, stages=3)
+
+
+def _plain_parts(
+    x: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    limit: float,
+    tiles: Tiles,
+    weights: Tensor,
+    sizes: Sizes,
+) -> Tensor:
+    """What each pair adds, in order of the pairs: [pairs, width]."""
+    pairs, width, inner = weights.numel(), x.shape[-1], down.shape[-1]
     middle = torch.empty((pairs, inner), dtype=x.dtype, device=x.device)
     blocks = triton.cdiv(inner, sizes.columns)
-    gate_up_kernel[(most * blocks,)](
+    gate_up_kernel[(tiles.most * blocks,)](
         x,
-        experts.gate_up,
+        gate_up,
         weights,
-        *where,
+        *tiles.table,
         middle,
-        top,
+        weights.shape[1],
         width,
         inner,
         blocks,
-        experts.limit,
-        **constants,
-        **launch,
+        limit,
+        **sizes.constants,
+        **sizes.launch,
     )
     parts = torch.empty((pairs, width), dtype=x.dtype, device=x.device)
     blocks = triton.cdiv(width, sizes.columns)
-    down_kernel[(most * blocks,)](
-        middle, experts.down, *where, parts, width, inner, blocks, **constants, **launch
+    down_kernel[(tiles.most * blocks,)](
+        middle, down, *tiles.table, parts, width, inner, blocks, **sizes.constants, **sizes.launch
     )
+    return parts
+
+
+def _combined(parts: Tensor, chosen: Tensor, shared: Tensor) -> Tensor:
+    out = torch.empty_like(shared, dtype=parts.dtype)
+    rows, width = out.shape
     block = min(triton.next_power_of_2(width), 1024)
     blocks = triton.cdiv(width, block)
     combine_kernel[(rows * blocks,)](
-        parts, shared, out, width, blocks, TOP=top, BLOCK=block, num_warps=4
+        parts, chosen, shared, out, width, blocks, TOP=chosen.shape[1], BLOCK=block, num_warps=4
     )
     return out

@@ -1,9 +1,18 @@
-"""Products that several kernels make."""
+"""Products that several kernels make, and matrix products with packed weights."""
 
 from __future__ import annotations
 
+import torch
 import triton
 import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.matmul import reference
+from kernels.matmul.triton_packed import MOST_FEW_ROWS, dequantised, few_rows, many_rows
+from kernels.matmul.weights import Fp8Weight, Weight
+
+TILE_SIDES = (32, 64, 128)
 
 
 @triton.jit
@@ -23,3 +32,46 @@ def float32_product(x, weight, total, NARROW: tl.constexpr):
     else:
         total = tl.dot(x, weight, total, input_precision="ieee")
     return total
+
+
+def linear(x: Tensor, weight: Weight) -> Tensor:
+    """See kernels.matmul.reference. Plain matrices by the library of the device; fp8 tiles with
+    bfloat16 x by kernels; anything else by the definition.
+    """
+    if isinstance(weight, Tensor):
+        return functional.linear(x.to(weight.dtype), weight)
+    if not isinstance(weight, Fp8Weight) or not _suits(x, weight):
+        return reference.linear(x, weight)
+    flat = x.reshape(-1, x.shape[-1]).contiguous()
+    return _product(flat, weight).unflatten(0, x.shape[:-1])
+
+
+def _product(x: Tensor, weight: Fp8Weight) -> Tensor:
+    if not len(x):
+        return x.new_empty(0, weight.shape[0])
+    if len(x) <= MOST_FEW_ROWS:
+        return few_rows(x.unsqueeze(1), weight).squeeze(1)
+    return many_rows(x, weight)
+
+
+def grouped_linear(x: Tensor, weight: Weight) -> Tensor:
+    """See kernels.matmul.reference; as `linear`."""
+    suits = isinstance(weight, Fp8Weight) and weight.input_group is None and _suits(x, weight)
+    if not isinstance(weight, Fp8Weight) or not suits or not len(x):
+        return reference.grouped_linear(x, weight)
+    if len(x) <= MOST_FEW_ROWS:
+        return few_rows(x.contiguous(), weight)
+    return torch.bmm(x.transpose(0, 1), dequantised(weight).mT).transpose(0, 1)
+
+
+def _suits(x: Tensor, weight: Fp8Weight) -> bool:
+    *_, outputs, _ = weight.shape
+    tiles = all(side in TILE_SIDES for side in weight.tile)
+    whole = weight.values.ndim == 2 or outputs % weight.tile[0] == 0
+    group = weight.input_group
+    return (
+        x.dtype == torch.bfloat16
+        and tiles
+        and whole
+        and (group is None or (group in TILE_SIDES and x.shape[-1] % group == 0))
+    )

@@ -4,11 +4,17 @@ import pytest
 import torch
 
 from engine.checkpoint_directory import resolve_model_dir
+from engine.choices import AcceleratorKind
+from engine.config import EngineConfig
+from engine.llm import LLM
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.dummy_weights import dummy_weights
+from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.model import DeepseekV41Model
 from engine.models.deepseek_v41.weights import load_packed_weights, load_weights
 from engine.models.single import SingleSequence
+from engine.request import SamplingParams
+from engine.resolution import resolve
 from engine.tokenizer import engram_token_map
 from kernels.matmul.weights import Fp8Weight, Mxfp4Weight
 
@@ -82,3 +88,27 @@ def test_dummy_weights_make_a_model_of_finite_logits_the_same_for_a_seed(nano):
     assert first.std() > 0.1
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
+
+
+@pytest.mark.parametrize(("weights", "same"), [("packed", True), ("released", False)])
+def test_an_engine_serves_packed_weights(weights, same):
+    def answer(weights):
+        with LLM("nano", weights=weights, draft_length=0, cache_tokens=512, max_num_seqs=1) as llm:
+            done = llm.generate([PROMPT], SamplingParams(temperature=0.0, max_tokens=8))
+            return done[0].token_ids
+
+    assert len(answer(weights)) == 8
+    if same:
+        assert answer(weights) == answer("dequantised")
+
+
+def test_weights_are_kept_as_released_where_kernels_read_them_so():
+    facts = facts_of(DeepseekV41Config.load(resolve_model_dir("nano")))
+    on_cuda = resolve(EngineConfig(model="nano", kernels="triton"), facts, AcceleratorKind.CUDA)
+    assert on_cuda.weights == "released"
+    for config, device in (
+        (EngineConfig(model="nano"), AcceleratorKind.CPU),
+        (EngineConfig(model="nano", kernels="reference"), AcceleratorKind.CUDA),
+        (EngineConfig(model="nano", dtype="float32", kernels="triton"), AcceleratorKind.CUDA),
+    ):
+        assert resolve(config, facts, device).weights == "dequantised"

@@ -1,0 +1,240 @@
+"""Products with fp8 weights that stay packed.
+
+Few rows: the time is that of reading the weights. They are on the wide side of the matrix
+instruction, unpacked to bfloat16 on the way into it, and the inputs may be cut into slices whose
+sums a second launch adds in order. Many rows: the library multiplies, either e4m3 with scales of
+128 x 128 tiles, or the matrix unpacked to bfloat16 in a pass of its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.nn import functional
+
+from kernels.matmul.weights import Fp8Weight
+from kernels.quantize.triton_cuda import e4m3_value, ue8m0_value
+from kernels.quantize.triton_groups import arranged, quantised
+from kernels.quantize.triton_operands import FP8_PLANES, UNDO_FP8, fp8_planes, spread_scales
+
+
+@triton.jit(do_not_specialize=["rows", "groups", "scale_stride", "slice_blocks"])
+def few_rows_kernel(
+    x,
+    weight,
+    scales,
+    out,
+    rows,
+    groups,
+    outputs,
+    inputs,
+    scale_stride,
+    slice_blocks,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+    EVEN: tl.constexpr,
+    IN_ASSEMBLY: tl.constexpr,
+    OUT: tl.constexpr,
+    ROWS: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
+    """x [rows, groups, 2, inputs / 2] . weight [groups, outputs, inputs / 2] words: a slice of the
+    inputs, parts [slices, rows, groups, outputs].
+
+    BLOCK words at a time; EVEN: it divides their count. Tiles are HIGH x WIDE.
+    """
+    words = inputs // 2
+    blocks = tl.cdiv(outputs, OUT)
+    group = tl.program_id(0) // blocks
+    column = tl.program_id(0) % blocks * OUT + tl.arange(0, OUT)
+    row = tl.program_id(1) * ROWS + tl.arange(0, ROWS)
+    part = tl.program_id(2)
+    start = part * slice_blocks * BLOCK
+    end = tl.minimum(start + slice_blocks * BLOCK, words)
+    inside = (row < rows)[None, :]
+    EACH: tl.constexpr = WIDE // 2 if WIDE // 2 < BLOCK else BLOCK  # words of a tile in a block
+    SCALES: tl.constexpr = BLOCK // EACH
+    at = tl.arange(0, BLOCK)
+    scale_at = tl.arange(0, SCALES)[None, :]
+    held = tl.where(column < outputs, column, 0)
+    weights = weight + (group * outputs + held).to(tl.int64)[:, None] * words + at[None, :]
+    tile_rows = group * tl.cdiv(outputs, HIGH) + held // HIGH
+    tiles = scales + tile_rows[:, None] * scale_stride + scale_at
+    last = tl.cdiv(inputs, WIDE)
+    values = x + (row.to(tl.int64) * groups + group)[None, :] * inputs + at[:, None]
+    total = tl.zeros((OUT, ROWS), tl.float32)
+    tile = start * 2 // WIDE
+    ahead = tl.load(tiles + tile, mask=tile + scale_at < last, other=0)
+    for here in range(start, end, BLOCK):
+        factor = spread_scales(ahead, OUT, SCALES, EACH)
+        tile = (here + BLOCK) * 2 // WIDE
+        ahead = tl.load(tiles + tile, mask=tile + scale_at < last, other=0)
+        if EVEN:
+            word = tl.load(weights + here)
+            x0 = tl.load(values + here, mask=inside, other=0.0)
+            x1 = tl.load(values + words + here, mask=inside, other=0.0)
+        else:
+            near = here + at < words
+            word = tl.load(weights + here, mask=near[None, :], other=0)
+            x0 = tl.load(values + here, mask=inside & near[:, None], other=0.0)
+            x1 = tl.load(values + words + here, mask=inside & near[:, None], other=0.0)
+        w0, w1 = fp8_planes(word, factor, IN_ASSEMBLY)
+        total = tl.dot(w0, x0, total)
+        total = tl.dot(w1, x1, total)
+    place = (part * rows + row).to(tl.int64) * groups + group
+    to = out + place[None, :] * outputs + column[:, None]
+    tl.store(to, total * UNDO_FP8, mask=(column < outputs)[:, None] & inside)
+
+
+MOST_FEW_ROWS = 128
+_SLICED_PROGRAMS = 1056  # below this many, the inputs are cut into slices
+LIBRARY_TILE = 128  # of the scales that the library multiplies with
+
+
+@triton.jit(do_not_specialize=["size"])
+def add_slices_kernel(parts, out, size, SLICES: tl.constexpr, BLOCK: tl.constexpr):
+    """The sums of the slices, in their order."""
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for i in tl.static_range(SLICES):
+        total += tl.load(parts + i * size.to(tl.int64) + at, mask=at < size, other=0.0)
+    tl.store(out + at, total, mask=at < size)
+
+
+@triton.jit(do_not_specialize=["rows", "blocks", "scale_stride"])
+def dequantise_kernel(
+    weight,
+    scales,
+    out,
+    rows,
+    inputs,
+    blocks,
+    scale_stride,
+    TILE_ROWS: tl.constexpr,
+    TILE_COLUMNS: tl.constexpr,
+    HIGH: tl.constexpr,
+    WIDE: tl.constexpr,
+):
+    """A block [HIGH, WIDE] of a matrix as bfloat16."""
+    row = tl.program_id(0) // blocks * HIGH + tl.arange(0, HIGH)
+    at = tl.program_id(0) % blocks * WIDE + tl.arange(0, WIDE)
+    inside = (row < rows)[:, None] & (at < inputs)[None, :]
+    here = row.to(tl.int64)[:, None] * inputs + at[None, :]
+    tile = (row // TILE_ROWS)[:, None] * scale_stride + (at // TILE_COLUMNS)[None, :]
+    scale = ue8m0_value(tl.load(scales + tile, mask=inside, other=0))
+    value = e4m3_value(tl.load(weight + here, mask=inside, other=0))
+    tl.store(out + here, value * scale, mask=inside)
+
+
+MOST_FEW_ROWS = 128
+_SLICED_PROGRAMS = 264  # below this many, the inputs are cut into slices
+
+
+@dataclass(frozen=True)
+class FewRows:
+    """How a product with few rows is cut: outputs and words at a time, slices of the inputs."""
+
+    outputs: int
+    block: int
+    slices: int
+    warps: int
+    stages: int
+
+    @classmethod
+    def of(cls, rows: int, outputs: int, inputs: int, groups: int) -> FewRows:
+        """By shapes alone."""
+        programs = groups * triton.cdiv(outputs, 64)
+        blocks = triton.cdiv(inputs, 128)
+        slices = max(1, min(8, _SLICED_PROGRAMS // programs, blocks // 4))
+        return cls(outputs=64, block=64, slices=slices, warps=2 if rows <= 32 else 4, stages=4)
+
+
+def few_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
+    """bfloat16 x [rows, groups, inputs], weight [groups, outputs, inputs] (groups may be absent
+    where they are 1): [rows, groups, outputs]. Inputs are rounded as the weight says.
+    """
+    rows, groups, inputs = x.shape
+    outputs, (high, wide) = weight.shape[-2], weight.tile
+    out = torch.empty((rows, groups, outputs), dtype=x.dtype, device=x.device)
+    cut = FewRows.of(rows, outputs, inputs, groups)
+    blocks = triton.cdiv(triton.cdiv(inputs // 2, cut.block), cut.slices)
+    slices = triton.cdiv(triton.cdiv(inputs // 2, cut.block), blocks)
+    parts = out if slices == 1 else out.new_empty((slices, *out.shape), dtype=torch.float32)
+    tile = min(max(triton.next_power_of_2(rows), 16), MOST_FEW_ROWS)
+    grid = (groups * triton.cdiv(outputs, cut.outputs), triton.cdiv(rows, tile), slices)
+    few_rows_kernel[grid](
+        arranged(x.flatten(0, 1), group=weight.input_group, planes=FP8_PLANES),
+        weight.values.view(torch.uint16),
+        weight.scales,
+        parts,
+        rows,
+        groups,
+        outputs,
+        inputs,
+        weight.scales.shape[-1],
+        blocks,
+        HIGH=high,
+        WIDE=wide,
+        EVEN=inputs // 2 % cut.block == 0,
+        IN_ASSEMBLY=x.is_cuda,
+        OUT=cut.outputs,
+        ROWS=tile,
+        BLOCK=cut.block,
+        num_warps=cut.warps,
+        num_stages=cut.stages,
+    )
+    if slices > 1:
+        size = out.numel()
+        add_slices_kernel[(triton.cdiv(size, 1024),)](
+            parts, out, size, SLICES=slices, BLOCK=1024, num_warps=4
+        )
+    return out
+
+
+def many_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
+    """bfloat16 x [rows, inputs], weight [outputs, inputs]: [rows, outputs], inputs rounded as
+    the weight says.
+    """
+    group = weight.input_group
+    if _suits_library(x, weight):
+        values, shares = quantised(x, LIBRARY_TILE)
+        tiles = weight.scales.view(torch.float8_e8m0fnu).to(torch.float32)
+        return torch._scaled_mm(values, weight.values.T, shares.T, tiles.T, out_dtype=x.dtype)[
+            : len(x)
+        ]
+    x = x if group is None else arranged(x, group=group, planes=1)
+    return functional.linear(x, dequantised(weight))
+
+
+def _suits_library(x: Tensor, weight: Fp8Weight) -> bool:
+    """Whether e4m3 matrices and their scales can be multiplied as they are."""
+    sides = {weight.input_group, *weight.tile}
+    even = all(side % LIBRARY_TILE == 0 for side in weight.shape)
+    return x.is_cuda and sides == {LIBRARY_TILE} and even
+
+
+def dequantised(weight: Fp8Weight) -> Tensor:
+    """The matrices [..., outputs, inputs] in bfloat16."""
+    outputs, inputs = weight.shape[-2:]
+    assert weight.shape.numel() == outputs * inputs or outputs % weight.tile[0] == 0
+    out = torch.empty(weight.shape, dtype=torch.bfloat16, device=weight.device)
+    rows, blocks = weight.shape.numel() // inputs, triton.cdiv(inputs, 128)
+    dequantise_kernel[(triton.cdiv(rows, 32) * blocks,)](
+        weight.values.view(torch.uint8),
+        weight.scales,
+        out,
+        rows,
+        inputs,
+        blocks,
+        weight.scales.shape[-1],
+        TILE_ROWS=weight.tile[0],
+        TILE_COLUMNS=weight.tile[1],
+        HIGH=32,
+        WIDE=128,
+        num_warps=4,
+    )
+    return out
