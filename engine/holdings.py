@@ -48,7 +48,9 @@ class Holdings:
 
     def grow(self, sequence: Sequence, tokens: int) -> None:
         """Take the missing blocks, which must be available."""
-        sequence.blocks.extend(self.blocks.take(self.missing(sequence, tokens)))
+        missing = self.missing(sequence, tokens)
+        if missing:
+            sequence.blocks.extend(self.blocks.take(missing))
 
     def take_slot(self, sequence: Sequence) -> None:
         """Give it one of the free slots."""

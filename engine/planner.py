@@ -100,9 +100,27 @@ class Planner:
 
     def _deal_drafts(self, plan: StepPlan, kept: int) -> None:
         """One draft each, in order, and again, while budget (but for `kept`) and blocks last."""
+        if not self._limits.draft_length or self._deal_all(plan, kept):
+            return
         wanting = list(plan.known)
         for count in range(1, self._limits.draft_length + 1):
             wanting = [s for s in wanting if self._deal_one(s, count, plan, kept)]
+
+    def _deal_all(self, plan: StepPlan, kept: int) -> bool:
+        """Give everyone all drafts at once, where the rounds would come to that; else nothing."""
+        most, holdings = self._limits.draft_length, self._holdings
+        wanted = {s: max(0, min(most, s.can_draft)) for s in plan.known}
+        if plan.short is not None or sum(wanted.values()) > plan.budget - kept:
+            return False
+        rows = {s: s.computed + plan.known[s] + count for s, count in wanted.items()}
+        missing = {s: holdings.missing(s, end) for s, end in rows.items()}
+        if sum(missing.values()) > holdings.blocks.available:
+            return False
+        for sequence, count in wanted.items():
+            if missing[sequence]:
+                holdings.grow(sequence, rows[sequence])
+            plan.draft(sequence, count)
+        return True
 
     def _deal_one(self, sequence: Sequence, count: int, plan: StepPlan, kept: int) -> bool:
         """Give a sequence its draft number `count`, if it wants it and there is room."""
@@ -114,7 +132,7 @@ class Planner:
         if missing > free:
             return False
         self._holdings.grow(sequence, rows)
-        plan.draft(sequence)
+        plan.draft(sequence, 1)
         return True
 
     def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:

@@ -43,21 +43,23 @@ class RequestTable:
         rows: list[int] = []
         columns: list[int] = []
         blocks: list[int] = []
-        for entry in entries:
-            slot = entry.slot.id
-            if self._generations[slot] != entry.slot.generation:
-                self._generations[slot] = entry.slot.generation
-                self._known_blocks[slot], self._has_tokens[slot] = 0, False
-            assert self._has_tokens[slot] or not entry.is_ahead, (
-                "a row is read before it is written"
-            )
-            known, count = int(self._known_blocks[slot]), len(entry.blocks)
-            if known < count:
-                rows += [slot] * (count - known)
-                columns += range(known, count)
-                blocks += (block.id for block in entry.blocks[known:])
-                self._known_blocks[slot] = count
-            self._has_tokens[slot] |= entry.samples
+        slots = np.array([entry.slot.id for entry in entries])
+        generations = np.array([entry.slot.generation for entry in entries])
+        counts = np.array([len(entry.blocks) for entry in entries])
+        is_new = self._generations[slots] != generations
+        self._generations[slots] = generations
+        self._known_blocks[slots[is_new]] = 0
+        self._has_tokens[slots[is_new]] = False
+        is_ahead = np.array([entry.is_ahead for entry in entries])
+        assert self._has_tokens[slots[is_ahead]].all(), "a row is read before it is written"
+        for index in np.flatnonzero(self._known_blocks[slots] < counts).tolist():
+            slot, count = int(slots[index]), int(counts[index])
+            known = int(self._known_blocks[slot])
+            rows += [slot] * (count - known)
+            columns += range(known, count)
+            blocks += (block.id for block in entries[index].blocks[known:])
+        self._known_blocks[slots] = counts
+        self._has_tokens[slots] |= np.array([entry.samples for entry in entries])
         return {"table_rows": rows, "table_columns": columns, "table_blocks": blocks}
 
     def has_newest(self, slots: Ints, generations: Ints) -> NDArray[np.bool_]:

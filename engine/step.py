@@ -119,10 +119,10 @@ class StepPlan:
         self.drafts[sequence] = 0
         self.budget -= known
 
-    def draft(self, sequence: Sequence) -> None:
-        """Have a placed sequence verify one more draft."""
-        self.drafts[sequence] += 1
-        self.budget -= 1
+    def draft(self, sequence: Sequence, count: int) -> None:
+        """Have a placed sequence verify so many drafts more."""
+        self.drafts[sequence] += count
+        self.budget -= count
 
 
 @dataclass(frozen=True, slots=True)
