@@ -17,6 +17,7 @@ import random
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -25,11 +26,14 @@ import numpy as np
 from engine.accelerator.find import find_accelerator
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.models import dummy
+from engine.models.dummy_source import DummySource
 from engine.models.registry import CheckpointSource
+from engine.random_shapes import EIGHT_LAYERS
 from engine.request import Request, SamplingParams
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from engine.accelerator.interface import Mark, Ticket, Work
     from engine.choices import AcceleratorKind
@@ -43,6 +47,10 @@ VARIANTS = {
     f"overlap={overlap} graphs={graphs}": {"overlap": overlap == "on", "graphs": graphs}
     for overlap in ("on", "off")
     for graphs in ("auto", "off")
+}
+_DUMMIES: dict[str, Callable[[], ModelSource]] = {
+    "eight-layers": partial(DummySource, shape=EIGHT_LAYERS),
+    **{name: partial(dummy.DummySource.named, name) for name in dummy.SHAPES},
 }
 _STAGES = ("plan_s", "launch_s", "wait_s", "settle_s")
 
@@ -242,7 +250,8 @@ def _line(found: Found) -> str:
 def main(arguments: Sequence[str]) -> int:
     """Exit 1 where the variants said different things."""
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
-    parser.add_argument("--model", default="nano")
+    parser.add_argument("--model", default="nano", help="a checkpoint")
+    parser.add_argument("--shape", choices=sorted(_DUMMIES), help="random weights of a shape")
     parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--steps", type=int, default=64)
@@ -260,7 +269,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     pairs = (text.partition("=") for text in given.set)
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
-    found = list(measure(CheckpointSource(), {"model": given.model, **values}, load))
+    source = _DUMMIES[given.shape]() if given.shape else CheckpointSource()
+    named = {"model": given.shape or given.model}
+    found = list(measure(source, {**named, **values}, load))
     lines = [_line(one) for one in found]
     if given.json:
         document = {"load": asdict(load), "found": [asdict(one) for one in found]}

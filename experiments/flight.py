@@ -13,6 +13,12 @@ from experiments.targets.base import Exchange, Received
 from experiments.token_counts import Counts, Piece, count_tokens
 from experiments.workload import WorkItem
 
+_FAILURES: dict[str, str] = {
+    FinishReason.ERROR: "the engine gave no reason",
+    FinishReason.TIMEOUT: "its time was over before it ended",
+}
+"""Ends that are failures, and what to say of them where the engine says nothing."""
+
 
 @dataclass
 class Flight:
@@ -65,8 +71,7 @@ class Flight:
         The tokens of a text stream are counted when the record is made, not under load.
         """
         self.finish_reason = reason
-        failed = reason == FinishReason.ERROR
-        self.error = error or ("the engine gave no reason" if failed else None)
+        self.error = error or _FAILURES.get(reason)
         self.ended_s = now_s
 
     def _close(self, exchange: Exchange, seconds: Callable[[int], float]) -> None:
