@@ -124,12 +124,17 @@ def doctor(
     seconds: Annotated[
         float, typer.Option(min=1.0, max=600.0, help="How long that load runs.")
     ] = 5.0,
+    model: Annotated[
+        str, typer.Option(help="Whose kernels are told: a checkpoint, or a shipped one.")
+    ] = "nano",
     json: JsonOption = False,
 ) -> None:
     """Say what this machine has, what is missing, and what each of it means."""
     from workbench.doctor import examine, examine_devices
+    from workbench.doctor_kernels import kernels_of
 
-    findings = [*examine(store), *(examine_devices(seconds) if devices else ())]
+    measured = examine_devices(seconds) if devices else ()
+    findings = [*examine(store), *kernels_of(model), *measured]
     rows = [(f.level, f.subject, f.message) for f in findings]
     show_table("doctor", ("", "subject", "finding"), rows)
     if json:

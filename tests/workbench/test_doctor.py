@@ -1,5 +1,6 @@
 """The doctor: what is missing, and what that means."""
 
+import dataclasses
 import importlib.machinery
 import socket
 import sys
@@ -8,8 +9,10 @@ import pytest
 
 from experiments.clock import SystemClock
 from experiments.device_check import check
+from kernels.ops import Ops
 from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml, Power
 from workbench import doctor, doctor_devices, doctor_host
+from workbench.doctor_kernels import kernels_of
 from workbench.provenance import manifest
 
 
@@ -166,3 +169,17 @@ def test_the_meters_are_held_together_under_load(monkeypatch):
     assert found.load_slowed is not None
     assert [p for p in found.problems if "foreign_processes" in p]
     assert fake.sessions == 0
+
+
+def test_the_kernels_that_would_serve_a_checkpoint_are_told_with_the_reason():
+    found = kernels_of("nano")
+    told = " ".join(finding.message for finding in found)
+    assert {finding.subject for finding in found} == {"kernel plan"}
+    assert all(op.name in told for op in dataclasses.fields(Ops))
+    assert "reference (" in told
+
+
+def test_a_checkpoint_that_cannot_be_read_has_no_plan_and_stops_nothing(tmp_path):
+    (finding,) = kernels_of(str(tmp_path))
+    assert finding.level == "warning"
+    assert "there is no config.json" in finding.message
