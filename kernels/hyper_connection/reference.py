@@ -7,7 +7,7 @@ output goes back to all (`post`) while a nearly doubly stochastic matrix mixes t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -28,6 +28,37 @@ class Mixing:
     norm_eps: float
     eps: float
 
+    @cached_property
+    def halves(self) -> Tensor:
+        """`fn` as the sum of two bfloat16, matrix rows before the others: [4 * n * n, n * width].
+
+        Each half has rows for the matrix, for pre, for post, and zeros up to 2 * n * n.
+        """
+        turned = self._turned(self.fn.float())
+        high = turned.bfloat16()
+        return torch.cat((high, (turned - high.float()).bfloat16()))
+
+    @cached_property
+    def turned_base(self) -> Tensor:
+        """`base` in the order of the rows of a half."""
+        return self._turned(self.base)
+
+    @cached_property
+    def turned_scale(self) -> Tensor:
+        """`scale` in the order of the rows of a half."""
+        return self._turned(self.scale)
+
+    def _turned(self, held: Tensor) -> Tensor:
+        n = self.streams
+        gates, matrix = held[: 2 * n], held[2 * n :]
+        rest = held.new_zeros((n * n - 2 * n, *held.shape[1:]))
+        return torch.cat((matrix, gates, rest))
+
+    @property
+    def streams(self) -> int:
+        """n, which (2 + n) * n outputs tell."""
+        return next(n for n in range(1, len(self.base) + 1) if (2 + n) * n == len(self.base))
+
 
 class Mixes(NamedTuple):
     """What one sublayer does to the streams, at least float32."""
@@ -35,6 +66,14 @@ class Mixes(NamedTuple):
     pre: Tensor  # [rows, n]
     post: Tensor  # [rows, n]
     matrix: Tensor  # [rows, n, n]; the first index is the input stream
+
+
+class Between(NamedTuple):
+    """What lies between two sublayers."""
+
+    streams: Tensor  # [rows, n, width] after the first
+    x: Tensor  # [rows, width]: what the second sees
+    mixed: Mixes  # from the streams, by the mixing of the second
 
 
 def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
@@ -106,3 +145,15 @@ def expand(y: Tensor, streams: Tensor, mixed: Mixes) -> Tensor:
     wide = at_least_float32(streams.dtype)
     kept = torch.bmm(mixed.matrix.mT, streams.to(wide))
     return torch.addcmul(kept, mixed.post.unsqueeze(-1), y.to(wide).unsqueeze(1)).to(streams.dtype)
+
+
+def between_sublayers(  # noqa: PLR0913  two sublayers' parameters
+    y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
+) -> Between:
+    """From the output y of a sublayer to the input of the next, whose mixing lags by one.
+
+    The next one reads by `mixed.pre`, under a norm of `weight` and `eps`.
+    """
+    out = expand(y, streams, mixed)
+    x = collapse_norm(out, mixed.pre, weight, eps)
+    return Between(streams=out, x=x, mixed=mixes(out, mixing))

@@ -1,0 +1,263 @@
+"""Hyper-connections of 2 or 4 bfloat16 streams: what lies between two sublayers in three launches.
+
+The first writes a row's streams, what the next sublayer sees of them, and the sum of their
+squares. The second multiplies the fresh streams by the mixing weights, which two bfloat16 hold:
+matrix instructions on tiles as they lie, nothing computed before. The third adds the slices of
+that product, whose length is fixed, in ascending order, so that a row comes out the same
+whatever the batch, and turns them into mixing weights.
+"""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from kernels.hyper_connection.reference import Between, Mixes, Mixing
+
+SLICE = 640  # columns of one product
+GROUP = 8  # slices that one program adds up where there are many rows
+FEW_ROWS = 512  # up to here each slice has a program of its own: latency counts, not bytes
+CHUNK = 1024  # of a row's width at once
+MOST_CHUNKS = 16
+
+
+@triton.jit
+def chunk_of(y, streams, row, start, width, N: tl.constexpr, CHUNK: tl.constexpr):
+    """A part of the sublayer's output, and of each stream."""
+    at = start + tl.arange(0, CHUNK)
+    inside = at < width
+    held = (tl.load(y + row * width + at, mask=inside, other=0.0),)
+    for s in tl.static_range(N):
+        tile = tl.load(streams + (row * N + s) * width + at, mask=inside, other=0.0)
+        held = held + (tile,)  # noqa: RUF005  the compiler knows no starred tuple
+    return held
+
+
+@triton.jit
+def expand_norm_kernel(
+    y, streams, pre, post, matrix, weight, out, x, squares, width, eps, N: tl.constexpr,
+    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+):  # fmt: skip
+    """One row: streams after a sublayer, and the norm of what the next one reads of them."""
+    row = tl.program_id(0).to(tl.int64)
+    dtype = streams.dtype.element_ty
+    gains = ()
+    reads = ()
+    shares = ()
+    for t in tl.static_range(N):
+        gain, read = tl.load(post + row * N + t), tl.load(pre + row * N + t)
+        gains, reads = gains + (gain,), reads + (read,)  # noqa: RUF005
+    for k in tl.static_range(N * N):
+        share = tl.load(matrix + row * N * N + k)
+        shares = shares + (share,)  # noqa: RUF005
+    sizes = tl.zeros((CHUNK,), tl.float32)
+    lengths = tl.zeros((CHUNK,), tl.float32)
+    seen = ()
+    held = chunk_of(y, streams, row, 0, width, N, CHUNK)
+    for c in tl.static_range(CHUNKS):
+        now = held
+        if c + 1 < CHUNKS:  # before the stores, behind which no load is moved
+            held = chunk_of(y, streams, row, (c + 1) * CHUNK, width, N, CHUNK)
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        inside = at < width
+        total = tl.zeros((CHUNK,), tl.float32)
+        for t in tl.static_range(N):
+            value = gains[t] * now[0].to(tl.float32)
+            for s in tl.static_range(N):
+                value += shares[s * N + t] * now[s + 1].to(tl.float32)
+            stream = value.to(dtype)
+            tl.store(out + (row * N + t) * width + at, stream, mask=inside)
+            wide = stream.to(tl.float32)
+            sizes += wide * wide
+            total += reads[t] * wide
+        rounded = total.to(dtype)  # where the definition rounds
+        wide = rounded.to(tl.float32)
+        lengths += wide * wide
+        seen = seen + (rounded,)  # noqa: RUF005
+    tl.store(squares + row, tl.sum(sizes, 0))
+    scale = tl.rsqrt(tl.sum(lengths, 0) / width + eps)
+    for c in tl.static_range(CHUNKS):
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        inside = at < width
+        gain = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+        tl.store(x + row * width + at, seen[c].to(tl.float32) * scale * gain, mask=inside)
+
+
+@triton.jit
+def product_kernel(
+    streams, halves, partial, sizes, rows, columns, SIZES: tl.constexpr, MEMBERS: tl.constexpr,
+    OUT: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Products of `MEMBERS` slices of columns; sums of squares too where SIZES is set."""
+    part = tl.program_id(1)
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    here = row.to(tl.int64)
+    inside = row < rows
+    output = tl.arange(0, OUT)
+    place = streams + here[:, None] * columns
+    product = tl.zeros((OUT, ROWS), tl.float32)
+    squares = tl.zeros((ROWS,), tl.float32)
+    for member in range(MEMBERS):
+        sliced = tl.zeros((OUT, ROWS), tl.float32)
+        squared = tl.zeros((ROWS, BLOCK), tl.float32)
+        start = (part * MEMBERS + member) * SLICE
+        for offset in range(0, SLICE, BLOCK):
+            at = start + offset + tl.arange(0, BLOCK)
+            known = at < columns
+            x = tl.load(place + at[None, :], mask=inside[:, None] & known[None, :], other=0.0)
+            w = tl.load(
+                halves + output[:, None] * columns + at[None, :], mask=known[None, :], other=0.0
+            )
+            sliced = tl.dot(w, tl.trans(x), sliced)
+            if SIZES:
+                wide = x.to(tl.float32)
+                squared += wide * wide
+        product += sliced
+        if SIZES:
+            squares += tl.sum(squared, 1)
+    base = partial + (part.to(tl.int64) * rows + here) * OUT
+    tl.store(base[None, :] + output[:, None], product, mask=inside[None, :])
+    if SIZES:
+        tl.store(sizes + part.to(tl.int64) * rows + here, squares, mask=inside)
+
+
+@triton.jit
+def weights_kernel(
+    partial, sizes, base, scale, pre, post, matrix, rows, columns, groups, size_parts, iterations,
+    norm_eps, eps, MEMBERS: tl.constexpr, N: tl.constexpr, SQUARE: tl.constexpr,
+    ROWS: tl.constexpr,
+):  # fmt: skip
+    """Add the slices, scale, squash, and normalise the matrices in turn. SQUARE is N * N."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    real = row < rows
+    row = row.to(tl.int64)
+    column = tl.arange(0, 4 * SQUARE)
+    raw = tl.zeros((ROWS, 4 * SQUARE), tl.float32)
+    for group in range(groups):  # slices of a group first: one order whoever added them up
+        summed = tl.zeros((ROWS, 4 * SQUARE), tl.float32)
+        for member in tl.static_range(MEMBERS):
+            here = partial + ((group * MEMBERS + member) * rows + row) * (4 * SQUARE)
+            summed += tl.load(here[:, None] + column[None, :], mask=real[:, None], other=0.0)
+        raw += summed
+    squares = tl.zeros((ROWS,), tl.float32)
+    for part in range(size_parts):
+        squares += tl.load(sizes + part * rows + row, mask=real, other=0.0)
+    high, low = tl.split(tl.permute(tl.reshape(raw, (ROWS, 2, 2 * SQUARE)), (0, 2, 1)))
+    logits = (high + low) * tl.rsqrt(squares / columns + norm_eps)[:, None]
+    kind = tl.arange(0, 2 * SQUARE)
+    used = kind < SQUARE + 2 * N
+    logits *= tl.load(scale + kind, mask=used, other=0.0)[None, :]
+    logits += tl.load(base + kind, mask=used, other=0.0)[None, :]
+    square, gates = tl.split(tl.permute(tl.reshape(logits, (ROWS, 2, SQUARE)), (0, 2, 1)))
+    gate = tl.arange(0, SQUARE)[None, :]
+    opened = tl.sigmoid(gates)
+    at = row[:, None] * N + gate
+    tl.store(pre + at, opened + eps, mask=real[:, None] & (gate < N))
+    tl.store(post + at - N, 2.0 * opened, mask=real[:, None] & (gate >= N) & (gate < 2 * N))
+    m = tl.reshape(square, (ROWS, N, N))
+    m = tl.exp(m - tl.max(m, 2)[:, :, None])
+    m = m * (1.0 / tl.sum(m, 2))[:, :, None] + eps
+    m = m * (1.0 / (tl.sum(m, 1) + eps))[:, None, :]
+    for _ in range(iterations - 1):
+        m = m * (1.0 / (tl.sum(m, 2) + eps))[:, :, None]
+        m = m * (1.0 / (tl.sum(m, 1) + eps))[:, None, :]
+    flat = tl.reshape(m, (ROWS, SQUARE))
+    tl.store(matrix + row[:, None] * SQUARE + gate, flat, mask=real[:, None])
+
+
+def suits(n: int, width: int, dtype: torch.dtype) -> bool:
+    """Whether streams are such as these kernels take."""
+    return dtype == torch.bfloat16 and n in (2, 4) and width <= CHUNK * MOST_CHUNKS
+
+
+def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
+    """See kernels.hyper_connection.reference; streams as `suits` says."""
+    return _mixed(streams.contiguous(), None, mixing)
+
+
+def between_sublayers(  # noqa: PLR0913  the definition's
+    y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
+) -> Between:
+    """See kernels.hyper_connection.reference; streams as `suits` says."""
+    y, streams = y.contiguous(), streams.contiguous()
+    rows, n, width = streams.shape
+    out, x = torch.empty_like(streams), torch.empty_like(y)
+    sizes = torch.empty((1, rows), dtype=torch.float32, device=y.device)
+    if rows:
+        chunk = min(CHUNK, triton.next_power_of_2(width))
+        expand_norm_kernel[(rows,)](
+            y,
+            streams,
+            mixed.pre.contiguous(),
+            mixed.post.contiguous(),
+            mixed.matrix.contiguous(),
+            weight,
+            out,
+            x,
+            sizes,
+            width,
+            eps,
+            N=n,
+            CHUNK=chunk,
+            CHUNKS=triton.cdiv(width, chunk),
+            num_warps=max(chunk // 256, 1),
+        )
+    return Between(streams=out, x=x, mixed=_mixed(out, sizes, mixing))
+
+
+def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
+    """Mixing weights; `sizes` [1, rows] are the sums of squares where they are known."""
+    rows, n, width = streams.shape
+    columns = n * width
+    groups = triton.cdiv(columns, SLICE * GROUP)
+    members = 1 if rows > FEW_ROWS else GROUP  # parts of a group that programs of their own add up
+    parts = groups * members
+    kind = {"dtype": torch.float32, "device": streams.device}
+    pre, post = torch.empty((rows, n), **kind), torch.empty((rows, n), **kind)
+    matrix = torch.empty((rows, n, n), **kind)
+    if not rows:
+        return Mixes(pre=pre, post=post, matrix=matrix)
+    partial = torch.empty((parts, rows, 4 * n * n), **kind)
+    found = torch.empty((parts, rows), **kind) if sizes is None else sizes
+    height = 16 if rows <= FEW_ROWS else 64
+    product_kernel[(triton.cdiv(rows, height), parts)](
+        streams,
+        mixing.halves,
+        partial,
+        found,
+        rows,
+        columns,
+        SIZES=sizes is None,
+        MEMBERS=GROUP // members,
+        OUT=4 * n * n,
+        ROWS=height,
+        SLICE=SLICE,
+        BLOCK=128,
+        num_warps=4,
+        num_stages=4,
+    )
+    per_program = 4 if rows <= FEW_ROWS else 16
+    weights_kernel[(triton.cdiv(rows, per_program),)](
+        partial,
+        found,
+        mixing.turned_base,
+        mixing.turned_scale,
+        pre,
+        post,
+        matrix,
+        rows,
+        columns,
+        groups,
+        len(found),
+        mixing.sinkhorn_iterations,
+        mixing.norm_eps,
+        mixing.eps,
+        MEMBERS=members,
+        N=n,
+        SQUARE=n * n,
+        ROWS=per_program,
+        num_warps=1 if rows <= FEW_ROWS else 4,
+    )
+    return Mixes(pre=pre, post=post, matrix=matrix)
