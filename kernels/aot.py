@@ -19,9 +19,9 @@ from pathlib import Path
 
 from kernels.launches import POINTERS, Launch, launches
 from kernels.launches_causal import causal_launches
+from kernels.launches_elementwise import elementwise_launches
 
 BUDGET = Path(__file__).parent / "configs" / "budget.json"
-ARCHITECTURES = (90, 100)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.aot", description=__doc__)
     parser.add_argument("--write", action="store_true", help="record the findings as the budget")
     write = parser.parse_args(arguments).write
-    every = (*launches(), *causal_launches())
+    every = (*launches(), *causal_launches(), *elementwise_launches())
     found = {f"{one.name} sm_{a}": compiled(one, a) for one in every for a in one.architectures}
     if write:
         BUDGET.parent.mkdir(exist_ok=True)

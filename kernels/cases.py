@@ -107,19 +107,29 @@ def _streams(op: str, n: int, width: int) -> Case:
         y = normal((rows, width), dtype, device)
         return y, normal((rows, n, width), dtype, device), mixed
 
-    makers: dict[str, Make] = {"mixes": mixes, "collapse_norm": collapse, "expand": expand}
-    activations = {"mixes": n, "collapse_norm": n + 1, "expand": 2 * n + 1}[op] * width
-    weights = {"mixes": outputs, "collapse_norm": n, "expand": n + n * n}[op]
+    def between(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        mixing, weight = mixes(rows, dtype, device)[1], torch.rand(width, device=device)
+        return *expand(rows, dtype, device), weight, 1e-6, mixing
+
+    makers: dict[str, Make] = {
+        "mixes": mixes, "collapse_norm": collapse, "expand": expand, "between_sublayers": between
+    }  # fmt: skip
+    streams = {"mixes": n, "collapse_norm": n + 1, "expand": 2 * n + 1}
+    gates = {"mixes": outputs, "collapse_norm": n, "expand": n + n * n}
+    activations = streams.get(op, 2 * n + 2) * width
+    weights = gates.get(op, 2 * outputs)
+    products = outputs * n * width if op in ("mixes", "between_sublayers") else 0
     return Case(
         op=op,
         name=f"{n} streams of {width}",
         make=makers[op],
         bytes_per_row=lambda size: activations * size + 4 * weights,
-        fixed_bytes=4 * outputs * n * width if op == "mixes" else 0,
+        fixed_bytes=4 * products,
+        flops=lambda rows: 2 * rows * products,
     )
 
 
-STREAM_OPS = ("mixes", "collapse_norm", "expand")
+STREAM_OPS = ("mixes", "collapse_norm", "expand", "between_sublayers")
 CAUSAL_CASES = (  # Qwen3-0.6B
     product_case("norm_linear", 1024, 4096),
     product_case("norm_swiglu", 1024, 3072),

@@ -40,19 +40,6 @@ def _pointers(names: str, kind: str) -> dict[str, str]:
 def launches() -> Iterator[Launch]:
     """Every kernel at the sizes of DeepSeek-V4.1-Flash."""
     yield Launch(
-        address="kernels.norm.triton_cuda:rms_norm_kernel",
-        types=_pointers("x out", "*bf16")
-        | {"weight": "*fp32", "row_stride": "i32", "width": "i32", "eps": "fp32"},
-        constants={"BLOCK": 8192},
-        warps=8,
-    )
-    yield Launch(
-        address="kernels.activation.triton_cuda:swiglu_kernel",
-        types=_pointers("gate_up out", "*bf16")
-        | {"weight": "*fp32", "width": "i32", "blocks": "i32", "limit": "fp32"},
-        constants={"HAS_WEIGHT": True, "BLOCK": 1024},
-    )
-    yield Launch(
         address="kernels.rotary.triton_cuda:rotate_kernel",
         types=_pointers("x out", "*bf16")
         | _pointers("cos sin", "*fp32")
@@ -66,48 +53,12 @@ def launches() -> Iterator[Launch]:
         constants={"BLOCK": 64},
         warps=1,
     )
-    yield from _hyper_connections()
     yield from _experts()
     yield from _packed()
     yield from _caches()
     yield from _hopper_attention()
     yield from _selection()
     yield from _memory()
-
-
-def _hyper_connections() -> Iterator[Launch]:
-    hyper = "kernels.hyper_connection.triton_cuda"
-    yield Launch(
-        address=f"{hyper}:partial_kernel",
-        types=_pointers("streams", "*bf16")
-        | _pointers("fn partial", "*fp32")
-        | _pointers("rows columns outputs", "i32"),
-        constants={"NARROW": True, "GROUP": 8, "OUT": 32, "ROWS": 64, "SLICE": 320, "BLOCK": 32},
-        warps=8,
-    )
-    yield Launch(
-        address=f"{hyper}:finish_kernel",
-        types=_pointers("partial base scale pre post matrix", "*fp32")
-        | _pointers("rows columns groups iterations", "i32")
-        | _pointers("norm_eps eps", "fp32"),
-        constants={"MEMBERS": 8, "N": 4, "N2": 4, "OUT": 32},
-        warps=1,
-    )
-    yield Launch(
-        address=f"{hyper}:collapse_norm_kernel",
-        types=_pointers("streams out", "*bf16")
-        | _pointers("pre weight", "*fp32")
-        | {"width": "i32", "eps": "fp32"},
-        constants={"N": 4, "BLOCK": 8192},
-        warps=8,
-    )
-    yield Launch(
-        address=f"{hyper}:expand_kernel",
-        types=_pointers("y streams out", "*bf16")
-        | _pointers("post matrix", "*fp32")
-        | _pointers("width blocks", "i32"),
-        constants={"N": 4, "BLOCK": 1024},
-    )
 
 
 def _experts() -> Iterator[Launch]:

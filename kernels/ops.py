@@ -26,7 +26,7 @@ from kernels.fused_linear.reference import Norm
 from kernels.grouped_matmul import reference as grouped_matmul
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
-from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.indexer import reference as indexer
 from kernels.matmul import reference as matmul
 from kernels.matmul.weights import Weight
@@ -86,6 +86,9 @@ class Ops:
         hyper_connection.collapse_norm
     )
     expand: Callable[[Tensor, Tensor, Mixes], Tensor] = hyper_connection.expand
+    between_sublayers: Callable[[Tensor, Tensor, Mixes, Tensor, float, Mixing], Between] = (
+        hyper_connection.between_sublayers
+    )
 
     @property
     def reads_caches(self) -> bool:

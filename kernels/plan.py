@@ -178,6 +178,7 @@ IMPLEMENTATIONS = tuple(
         ("mixes", "hyper_connection", _streams),
         ("collapse_norm", "hyper_connection", _streams),
         ("expand", "hyper_connection", _streams),
+        ("between_sublayers", "hyper_connection", _streams),
     )
 )
 """In order of preference; an operation without one is served by its definition."""

@@ -7,7 +7,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-BLOCK = 1024
+from kernels.tuning import Tunable, chosen
+
+SWIGLU = Tunable(
+    name="swiglu",
+    op="swiglu",
+    default={"BLOCK": 512, "num_warps": 2},
+    candidates=tuple(
+        {"BLOCK": block, "num_warps": warps} for block in (256, 512, 1024) for warps in (1, 2, 4, 8)
+    ),
+)
+TUNABLES = (SWIGLU,)
 
 
 @triton.jit
@@ -35,7 +45,8 @@ def swiglu(gate_up: Tensor, limit: float, weight: Tensor | None = None) -> Tenso
     gate_up = gate_up.contiguous()
     out = torch.empty((rows, width), dtype=gate_up.dtype, device=gate_up.device)
     if rows:
-        blocks = triton.cdiv(width, BLOCK)
+        config = chosen(SWIGLU, "any")
+        blocks = triton.cdiv(width, config["BLOCK"])
         swiglu_kernel[(rows * blocks,)](
             gate_up,
             gate_up if weight is None else weight.contiguous(),
@@ -44,7 +55,6 @@ def swiglu(gate_up: Tensor, limit: float, weight: Tensor | None = None) -> Tenso
             blocks,
             limit,
             HAS_WEIGHT=weight is not None,
-            BLOCK=BLOCK,
-            num_warps=4,
+            **config,
         )
     return out

@@ -147,7 +147,7 @@ def expand(y: Tensor, streams: Tensor, mixed: Mixes) -> Tensor:
     return torch.addcmul(kept, mixed.post.unsqueeze(-1), y.to(wide).unsqueeze(1)).to(streams.dtype)
 
 
-def between_sublayers(  # noqa: PLR0913  two sublayers' parameters
+def between_sublayers(
     y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
 ) -> Between:
     """From the output y of a sublayer to the input of the next, whose mixing lags by one.

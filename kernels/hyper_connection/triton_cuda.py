@@ -11,14 +11,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.hyper_connection.reference import Mixes, Mixing
+from kernels.hyper_connection import triton_cuda_narrow as narrow
+from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.matmul.triton_cuda import float32_product
+from kernels.norm.triton_cuda import warps
+from kernels.tuning import Tunable, chosen
 
 SLICE = 320  # columns of one product
 GROUP = 8  # slices that are added up before others are
 ROWS = 64
 FEW_ROWS = 512  # up to here each slice has a program of its own: latency counts, not bytes
 WIDEST = 16384  # a collapsed row is held in registers
+
+COLLAPSE = Tunable(
+    name="collapse_norm",
+    op="collapse_norm",
+    default={"most_warps": 16},
+    candidates=tuple({"most_warps": count} for count in (4, 8, 16)),
+)
+TUNABLES = (COLLAPSE,)
 
 
 @triton.jit
@@ -173,8 +184,10 @@ def expand_kernel(
 
 def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
     """See kernels.hyper_connection.reference; streams float32 or bfloat16, up to 5 of them."""
-    streams = streams.contiguous()
     rows, n, width = streams.shape
+    if narrow.suits(n, width, streams.dtype):
+        return narrow.mixes(streams, mixing)
+    streams = streams.contiguous()
     columns, outputs = n * width, (2 + n) * n
     out = triton.next_power_of_2(outputs + 1)  # the last column holds the sum of squares
     groups = triton.cdiv(columns, SLICE * GROUP)
@@ -238,7 +251,7 @@ def collapse_norm(streams: Tensor, pre: Tensor, weight: Tensor, eps: float) -> T
             eps,
             N=n,
             BLOCK=block,
-            num_warps=min(max(block // 512, 1), 8),
+            num_warps=warps(block, chosen(COLLAPSE, f"block {block}")["most_warps"]),
         )
     return out
 
@@ -264,3 +277,15 @@ def expand(y: Tensor, streams: Tensor, mixed: Mixes) -> Tensor:
             num_warps=4,
         )
     return out
+
+
+def between_sublayers(
+    y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
+) -> Between:
+    """See kernels.hyper_connection.reference."""
+    _, n, width = streams.shape
+    if narrow.suits(n, width, streams.dtype):
+        return narrow.between_sublayers(y, streams, mixed, weight, eps, mixing)
+    out = expand(y, streams, mixed)
+    x = collapse_norm(out, mixed.pre, weight, eps)
+    return Between(streams=out, x=x, mixed=mixes(out, mixing))

@@ -15,12 +15,46 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
+from kernels.tuning import Tunable, chosen
 
 SLICE = 640  # columns of one product
 GROUP = 8  # slices that one program adds up where there are many rows
 FEW_ROWS = 512  # up to here each slice has a program of its own: latency counts, not bytes
-CHUNK = 1024  # of a row's width at once
-MOST_CHUNKS = 16
+BLOCK = 128  # columns at once
+WIDEST = 16384  # a row is held in registers
+
+EXPAND = Tunable(
+    name="expand_norm",
+    op="between_sublayers",
+    default={"CHUNK": 1024, "num_warps": 4},
+    candidates=tuple(
+        {"CHUNK": chunk, "num_warps": warps}
+        for chunk, warps in (
+            (512, 2), (512, 4), (1024, 4), (1024, 8), (2048, 8), (2048, 16), (8192, 16)
+        )
+    ),
+)  # fmt: skip
+PRODUCT = Tunable(
+    name="mixing_product",
+    op="mixes",
+    default={"ROWS": 16, "num_warps": 4, "num_stages": 4},
+    candidates=tuple(
+        {"ROWS": rows, "num_warps": warps, "num_stages": stages}
+        for rows in (16, 32, 64, 128)
+        for warps in (4, 8)
+        for stages in (3, 4)
+    ),
+)
+WEIGHTS = Tunable(
+    name="mixing_weights",
+    op="mixes",
+    default={"ROWS": 4, "num_warps": 1},
+    candidates=tuple(
+        {"ROWS": rows, "num_warps": warps}
+        for rows, warps in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (16, 1), (16, 4), (32, 4))
+    ),
+)
+TUNABLES = (EXPAND, PRODUCT, WEIGHTS)
 
 
 @triton.jit
@@ -169,7 +203,7 @@ def weights_kernel(
 
 def suits(n: int, width: int, dtype: torch.dtype) -> bool:
     """Whether streams are such as these kernels take."""
-    return dtype == torch.bfloat16 and n in (2, 4) and width <= CHUNK * MOST_CHUNKS
+    return dtype == torch.bfloat16 and n in (2, 4) and width <= WIDEST
 
 
 def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
@@ -177,7 +211,7 @@ def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
     return _mixed(streams.contiguous(), None, mixing)
 
 
-def between_sublayers(  # noqa: PLR0913  the definition's
+def between_sublayers(
     y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
 ) -> Between:
     """See kernels.hyper_connection.reference; streams as `suits` says."""
@@ -186,7 +220,7 @@ def between_sublayers(  # noqa: PLR0913  the definition's
     out, x = torch.empty_like(streams), torch.empty_like(y)
     sizes = torch.empty((1, rows), dtype=torch.float32, device=y.device)
     if rows:
-        chunk = min(CHUNK, triton.next_power_of_2(width))
+        config = chosen(EXPAND, f"width {width}")
         expand_norm_kernel[(rows,)](
             y,
             streams,
@@ -200,9 +234,8 @@ def between_sublayers(  # noqa: PLR0913  the definition's
             width,
             eps,
             N=n,
-            CHUNK=chunk,
-            CHUNKS=triton.cdiv(width, chunk),
-            num_warps=max(chunk // 256, 1),
+            CHUNKS=triton.cdiv(width, config["CHUNK"]),
+            **config,
         )
     return Between(streams=out, x=x, mixed=_mixed(out, sizes, mixing))
 
@@ -221,8 +254,8 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         return Mixes(pre=pre, post=post, matrix=matrix)
     partial = torch.empty((parts, rows, 4 * n * n), **kind)
     found = torch.empty((parts, rows), **kind) if sizes is None else sizes
-    height = 16 if rows <= FEW_ROWS else 64
-    product_kernel[(triton.cdiv(rows, height), parts)](
+    config = chosen(PRODUCT, "few rows" if rows <= FEW_ROWS else "many rows")
+    product_kernel[(triton.cdiv(rows, config["ROWS"]), parts)](
         streams,
         mixing.halves,
         partial,
@@ -232,14 +265,12 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         SIZES=sizes is None,
         MEMBERS=GROUP // members,
         OUT=4 * n * n,
-        ROWS=height,
         SLICE=SLICE,
-        BLOCK=128,
-        num_warps=4,
-        num_stages=4,
+        BLOCK=BLOCK,
+        **config,
     )
-    per_program = 4 if rows <= FEW_ROWS else 16
-    weights_kernel[(triton.cdiv(rows, per_program),)](
+    config = chosen(WEIGHTS, "any")
+    weights_kernel[(triton.cdiv(rows, config["ROWS"]),)](
         partial,
         found,
         mixing.turned_base,
@@ -257,7 +288,6 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         MEMBERS=members,
         N=n,
         SQUARE=n * n,
-        ROWS=per_program,
-        num_warps=1 if rows <= FEW_ROWS else 4,
+        **config,
     )
     return Mixes(pre=pre, post=post, matrix=matrix)

@@ -7,6 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.tuning import Tunable, chosen
+
 WIDEST = 16384  # a row is held in registers
 
 
@@ -21,9 +23,18 @@ def rms_norm_kernel(x, weight, out, row_stride, width, eps, BLOCK: tl.constexpr)
     tl.store(out + row * width + at, wide * scale * gain, mask=inside)
 
 
-def warps(block: int) -> int:
+RMS_NORM = Tunable(
+    name="rms_norm",
+    op="rms_norm",
+    default={"most_warps": 16},
+    candidates=tuple({"most_warps": count} for count in (2, 4, 8, 16)),
+)
+TUNABLES = (RMS_NORM,)
+
+
+def warps(block: int, most: int = 8) -> int:
     """By the width alone: a row is added up in one order whatever the batch."""
-    return min(max(block // 512, 1), 8)
+    return min(max(block // 512, 1), most)
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
@@ -36,6 +47,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     if len(rows):
         block = triton.next_power_of_2(width)
         rms_norm_kernel[(len(rows),)](
-            rows, weight, out, rows.stride(0), width, eps, BLOCK=block, num_warps=warps(block)
+            rows,
+            weight,
+            out,
+            rows.stride(0),
+            width,
+            eps,
+            BLOCK=block,
+            num_warps=warps(block, chosen(RMS_NORM, f"block {block}")["most_warps"]),
         )
     return out

@@ -1,0 +1,151 @@
+"""Write the tables of launch configurations: `python -m kernels.tune [--name NAME ...]`.
+
+On the device at hand, each candidate of each kernel runs the timed cases of its operation; the
+one with the least time, as a share of the best for each case, is kept for the class of shapes
+that asked. Candidates that do not compile are told and left out. `--dry-run` prints and writes
+nothing. Run `python -m kernels.check` and `python -m kernels.aot --write` after it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from kernels.bench import VALUE_BYTES
+from kernels.case import Arguments, Case, Run
+from kernels.cases import RELEASE_CASES
+from kernels.plan import IMPLEMENTATIONS, load
+from kernels.stopwatch import Stopwatch, Work
+from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
+
+MODULES = (
+    "kernels.norm.triton_cuda",
+    "kernels.activation.triton_cuda",
+    "kernels.hyper_connection.triton_cuda",
+    "kernels.hyper_connection.triton_cuda_narrow",
+)
+"""Those that have TUNABLES."""
+CACHE_BYTES = 128_000_000
+MOST_SETS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """One candidate on one case at one size."""
+
+    shapes: frozenset[str]
+    case: tuple[str, int]
+    config: Config
+    seconds: float
+
+
+def tunables(modules: Iterable[str] = MODULES) -> Iterator[Tunable]:
+    """Every kernel with a choice."""
+    for name in modules:
+        yield from importlib.import_module(name).TUNABLES
+
+
+def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Iterator[Seen]:
+    """Each candidate on each case at each size, the candidates of a case in turn."""
+    (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == (tunable.op, "triton"))
+    for case in cases:
+        for rows in case.timed_rows:
+            size = case.cost(rows, VALUE_BYTES).bytes
+            count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
+            sets = [case.make(rows, torch.bfloat16, torch.device("cuda")) for _ in range(count)]
+            graphs, asked = {}, {}
+            for place, config in enumerate(tunable.candidates):
+                with forced(tunable, config) as shapes:
+                    try:
+                        graphs[str(place)] = watch.capture(_works(case, run, sets))
+                    except Exception as error:  # noqa: BLE001  the compiler may raise anything
+                        _say(f"  {tunable.name} {dict(config)}: {type(error).__name__}")
+                    asked[str(place)] = frozenset(shapes)
+            for place, seconds in watch.compare(graphs).items():
+                yield Seen(
+                    shapes=asked[place],
+                    case=(case.name, rows),
+                    config=tunable.candidates[int(place)],
+                    seconds=seconds,
+                )
+
+
+def _works(case: Case, run: Run, sets: list[Arguments]) -> list[Work]:
+    works: list[Work] = [lambda held=held: case.call(run, held) for held in sets]
+    works[0]()
+    return works
+
+
+def best(seen: Iterable[Seen]) -> dict[str, Config]:
+    """By class, the candidate whose times are least as shares of the best of each case."""
+    found = list(seen)
+    fastest: dict[tuple[str, int], float] = {}
+    for one in found:
+        fastest[one.case] = min(one.seconds, fastest.get(one.case, one.seconds))
+    shares: dict[str, dict[str, list[float]]] = {}
+    configs: dict[str, Config] = {}
+    for one in found:
+        name = json.dumps(dict(one.config), sort_keys=True)
+        configs[name] = one.config
+        for shapes in one.shapes:
+            shares.setdefault(shapes, {}).setdefault(name, []).append(
+                one.seconds / fastest[one.case]
+            )
+    return {
+        shapes: configs[min(_complete(each), key=lambda name: sum(each[name]))]
+        for shapes, each in shares.items()
+    }
+
+
+def _complete(shares: Mapping[str, list[float]]) -> list[str]:
+    """Candidates that ran every case."""
+    most = max(map(len, shares.values()))
+    return [name for name, each in shares.items() if len(each) == most]
+
+
+def write(name: str, arch: int, configs: Mapping[str, Config]) -> None:
+    """Replace the entries of one architecture in a table."""
+    path = CONFIGS / f"{name}.json"
+    held = json.loads(path.read_text()) if path.is_file() else {}
+    held[str(arch)] = {shapes: dict(configs[shapes]) for shapes in sorted(configs)}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.tune", description=__doc__)
+    parser.add_argument("--name", action="append", help="only these tables")
+    parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    options = parser.parse_args()
+    arch = current_arch()
+    if arch is None:
+        _say("there is no CUDA device here to tune for")
+        return 2
+    torch.manual_seed(0)
+    watch = Stopwatch(torch.device("cuda"))
+    for tunable in tunables():
+        if options.name is None or tunable.name in options.name:
+            cases = [case for case in RELEASE_CASES if case.op == tunable.op]
+            seen = list(measured(tunable, cases, watch))
+            for one in seen:
+                _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")
+            configs = best(seen)
+            _say(f"{tunable.name}: {json.dumps({k: dict(v) for k, v in configs.items()})}")
+            if not options.dry_run:
+                write(tunable.name, arch, configs)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Tables of launch configurations: what is read, what is refused, what a tuning run keeps."""
+
+import json
+
+import pytest
+
+from kernels import tune, tuning
+from kernels.tune import Seen, best, write
+from kernels.tuning import TableError, Tunable, chosen, forced
+
+ONE = Tunable(
+    name="one", op="swiglu", default={"BLOCK": 8}, candidates=({"BLOCK": 8}, {"BLOCK": 16})
+)
+
+
+@pytest.fixture
+def tables(tmp_path, monkeypatch):
+    for module in (tuning, tune):
+        monkeypatch.setattr(module, "CONFIGS", tmp_path)
+    tuning.table.cache_clear()
+    yield tmp_path
+    tuning.table.cache_clear()
+
+
+def test_a_class_that_no_table_names_gets_the_default(tables):
+    assert chosen(ONE, "any", 90) == {"BLOCK": 8}
+
+
+def test_a_table_serves_its_architecture_and_class_alone(tables):
+    write("one", 90, {"wide": {"BLOCK": 16}})
+    assert chosen(ONE, "wide", 90) == {"BLOCK": 16}
+    assert chosen(ONE, "narrow", 90) == chosen(ONE, "wide", 100) == {"BLOCK": 8}
+
+
+def test_a_table_of_other_names_is_refused(tables):
+    write("one", 90, {"wide": {"WARPS": 4}})
+    with pytest.raises(TableError, match="one.json"):
+        chosen(ONE, "wide", 90)
+
+
+def test_writing_keeps_the_other_architectures(tables):
+    write("one", 90, {"wide": {"BLOCK": 16}})
+    write("one", 100, {"wide": {"BLOCK": 8}})
+    assert json.loads((tables / "one.json").read_text()).keys() == {"90", "100"}
+
+
+def test_a_forced_configuration_is_used_and_its_classes_are_told(tables):
+    with forced(ONE, {"BLOCK": 16}) as asked:
+        assert chosen(ONE, "wide") == {"BLOCK": 16}
+    assert asked == {"wide"}
+    assert chosen(ONE, "wide", 90) == {"BLOCK": 8}
+
+
+def seen(block, seconds, rows=1, shapes="any"):
+    return Seen(
+        shapes=frozenset({shapes}), case=("case", rows), config={"BLOCK": block}, seconds=seconds
+    )
+
+
+def test_each_case_counts_alike_whatever_its_time():
+    told = [seen(8, 1.0), seen(16, 2.0), seen(8, 120.0, 9), seen(16, 100.0, 9)]
+    assert best(told) == {"any": {"BLOCK": 8}}
+
+
+def test_classes_are_decided_apart():
+    told = [seen(8, 1.0), seen(16, 2.0), *(seen(b, s, 9, "many") for b, s in ((8, 3), (16, 2)))]
+    assert best(told) == {"any": {"BLOCK": 8}, "many": {"BLOCK": 16}}
+
+
+def test_a_candidate_that_did_not_run_every_case_is_not_kept():
+    assert best([seen(8, 2.0), seen(16, 1.0), seen(8, 2.0, 9)]) == {"any": {"BLOCK": 8}}
+
+
+def test_every_committed_table_is_one_of_a_kernel_and_holds_its_candidates():
+    pytest.importorskip("triton", reason="triton is not installed")
+    known = {one.name: one for one in tune.tunables()}
+    for path in sorted(tuning.CONFIGS.glob("*.json")):
+        candidates = known[path.stem].candidates
+        for by_class in json.loads(path.read_text()).values():
+            assert all(config in candidates for config in by_class.values()), path
+
+
+def test_every_default_is_a_candidate_of_its_kernel():
+    pytest.importorskip("triton", reason="triton is not installed")
+    assert all(one.default in one.candidates for one in tune.tunables())
