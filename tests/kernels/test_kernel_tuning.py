@@ -34,7 +34,7 @@ def test_a_table_serves_its_architecture_and_class_alone(tables):
 
 def test_a_table_of_other_names_is_refused(tables):
     write("one", 90, {"wide": {"WARPS": 4}})
-    with pytest.raises(TableError, match="one.json"):
+    with pytest.raises(TableError, match=r"one\.json"):
         chosen(ONE, "wide", 90)
 
 
