@@ -228,8 +228,8 @@ def _caches() -> Iterator[Launch]:
         types=_pointers("parts tops sink cos sin", "*fp32")
         | {"out": "*bf16"}
         | _pointers("heads splits turn_width", "i32"),
-        constants={"WIDTH": 512, "HAS_TURN": True},
-        warps=2,
+        constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True},
+        warps=4,
     )
 
 

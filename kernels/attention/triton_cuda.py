@@ -22,6 +22,7 @@ KEYS = 32  # of a tile
 SPLIT = 5  # tiles of a split
 MOST_HEADS = 64  # of a program
 STAGES = 3
+MOST_TOGETHER = 16  # splits that a program joins at once
 
 
 @triton.jit
@@ -136,23 +137,30 @@ def join_kernel(
     splits,
     turn_width,
     WIDTH: tl.constexpr,
+    TOGETHER: tl.constexpr,
     HAS_TURN: tl.constexpr,
 ):
-    """The splits of one head of one query, in ascending order; turned back at the end."""
+    """The splits of one head of one query, TOGETHER at once; turned back at the end."""
     row = (tl.program_id(0) // heads).to(tl.int64)
     head = tl.program_id(0) % heads
     at = tl.arange(0, WIDTH)
+    member = tl.arange(0, TOGETHER)
     rest = tl.load(sink + head) * 1.4426950408889634
     higher = tl.maximum(rest, -1e30)
-    for split in range(splits):
-        higher = tl.maximum(higher, tl.load(tops + 2 * ((row * splits + split) * heads + head)))
+    for first in range(0, splits, TOGETHER):
+        part = (row * splits + first + member) * heads + head
+        top = tl.load(tops + 2 * part, mask=first + member < splits, other=float("-inf"))
+        higher = tl.maximum(higher, tl.max(top, 0))
     weight = tl.exp2(rest - higher)
     acc = tl.zeros((WIDTH,), tl.float32)
-    for split in range(splits):
-        part = (row * splits + split) * heads + head
-        shrink = tl.exp2(tl.load(tops + 2 * part) - higher)
-        weight += tl.load(tops + 2 * part + 1) * shrink
-        acc += tl.load(parts + part * WIDTH + at) * shrink
+    for first in range(0, splits, TOGETHER):
+        part = (row * splits + first + member) * heads + head
+        there = first + member < splits
+        shrink = tl.exp2(tl.load(tops + 2 * part, mask=there, other=float("-inf")) - higher)
+        weight += tl.sum(tl.load(tops + 2 * part + 1, mask=there, other=0.0) * shrink, 0)
+        here = parts + part[:, None] * WIDTH + at[None, :]
+        values = tl.load(here, mask=there[:, None], other=0.0)
+        acc += tl.sum(values * shrink[:, None], 0)
     acc = (acc * tl.where(weight > 0, 1.0 / weight, 0.0)).to(out.dtype.element_ty)
     if HAS_TURN:
         even, odd = tl.split(tl.reshape(acc.to(tl.float32), (WIDTH // 2, 2)))
@@ -253,6 +261,7 @@ def join(parts: Tensor, tops: Tensor, sink: Tensor, turn: Rotation | None, out: 
         splits,
         0 if turn is None else turn.cos.shape[-1],
         WIDTH=width,
+        TOGETHER=min(triton.next_power_of_2(splits), MOST_TOGETHER),
         HAS_TURN=turn is not None,
-        num_warps=1 if width < 256 else 2,
+        num_warps=4,
     )
