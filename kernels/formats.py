@@ -113,12 +113,10 @@ def unpack(rows: torch.Tensor, fmt: str, width: int, dtype: torch.dtype) -> torc
     else:
         values = e2m1_value(unpack_nibbles(stored))
     scaled = grouped(values, codec.group) * _scale_value(scale, fmt).unsqueeze(-1)
-    unscaled = tail.contiguous().view(torch.bfloat16).to(dtype)
-    return (
-        torch.cat((scaled.flatten(-2).to(dtype), unscaled), -1)
-        if codec.tail
-        else (scaled.flatten(-2).to(dtype))
-    )
+    values = scaled.flatten(-2).to(dtype)
+    if not codec.tail:
+        return values
+    return torch.cat((values, tail.contiguous().view(torch.bfloat16).to(dtype)), -1)
 
 
 def quantise_dequantise(x: torch.Tensor, fmt: str) -> torch.Tensor:

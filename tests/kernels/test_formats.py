@@ -200,3 +200,11 @@ def test_rows_of_the_wrong_length_or_type_are_refused():
 def test_an_unpacked_format_is_refused():
     with pytest.raises(FormatError, match="'plain' is not a packed row format"):
         row_bytes("plain", 512)
+
+
+@every_format
+def test_one_row_that_lies_among_others_is_read_like_any(fmt):
+    packed = pack(torch.randn(3, 32), fmt)  # rows of an odd number of bytes in some formats
+    expected = unpack(packed, fmt, 32, torch.float32)
+    assert torch.equal(unpack(packed[1:2], fmt, 32, torch.float32), expected[1:2])
+    assert torch.equal(unpack(packed[:0], fmt, 32, torch.float32), expected[:0])
