@@ -77,4 +77,22 @@ AGREEMENT: Rows = (
         "as the flips against the reference, held against the trial of this run with replay_mode "
         "off: what decoder truncation changes; never a reason to refuse a trial",
     ),
+    (
+        "equal_outputs_arm",
+        "Outputs equal to the first arm's",
+        "",
+        "none",
+        "ratio of requests",
+        "greedy outputs that equal, token by token, those of the plan's first arm / requests that "
+        "both were asked; engines that round differently part at near ties",
+    ),
+    (
+        "token_flip_rate_arm",
+        "Token flips against the first arm",
+        "",
+        "none",
+        "ratio of tokens",
+        "as the flips against the reference, held against the plan's first arm: how often another "
+        "engine chose another token; never a reason to refuse a trial",
+    ),
 )

@@ -9,6 +9,9 @@ The reference of a trial is the first of its kind, in a fixed order, that was as
 that it was asked too: `mask` before `compact`, then the shortest draft, the smallest batch, the
 fewest replicas, then engine fields, repeat and trial id. A reference always stands earlier in
 that order, so no two trials vouch for each other, and the first has none.
+
+Arms of a plan are other engines: each is a kind of its own, and what it answers is also held
+against the plan's first arm, which is told and never a gate.
 """
 
 from __future__ import annotations
@@ -19,6 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
+from experiments.arms import ARM_AXIS
+
 BY_PRECISION = "by_precision"
 ROUNDING_FLIPS = 0.02
 """Flips a token that rounding may cost where batches of other shapes add in another order.
@@ -28,7 +33,7 @@ share of all tokens at once. Between the two lies this limit.
 """
 EXACT = {"dtype": ("float32", "float64"), "accelerator": ("cpu",), "cache_format": ("plain",)}
 """Where nothing is rounded far enough to flip a token: no flip is allowed."""
-MAY_CHANGE_TOKENS = ("model", "dtype", "cache_format", "accelerator")
+MAY_CHANGE_TOKENS = ("model", "dtype", "cache_format", "accelerator", ARM_AXIS)
 SIMULATED = "simulated"
 FINGERPRINT = re.compile(r"([0-9a-f]+)-([0-9a-f]+)-([0-9]{1,9})")
 Document = Mapping[str, object]
@@ -58,26 +63,35 @@ class Agreement:
 
     must: Comparison | None  # the reference of its kind
     off: Comparison | None  # full prefill, for a trial with decoder truncation
+    peer: Comparison | None  # the plan's first arm, for a trial of another arm
     limit: float | None  # flips a token that `must` allows; None: the gate is off
 
 
 def agreements(
-    documents: Sequence[Document], limit: object, outputs: Callable[[str], Outputs]
+    documents: Sequence[Document],
+    limit: object,
+    outputs: Callable[[str], Outputs],
+    first_arm: str | None = None,
 ) -> dict[str, Agreement]:
-    """By trial id, for every document with outputs; `limit` is the plan's `gates.agreement`.
+    """By trial id, for every document with outputs; `limit` is the plan's `gates.agreement`,
+    `first_arm` the arm that the others are held against.
 
     `outputs` reads the kept ids of a trial; asked only of pairs that differ.
     """
     arms = sorted((_Arm.of(d, c) for d in documents if (c := _came(d))), key=lambda arm: arm.order)
     kinds: dict[str, _Kind] = {}
+    first = _Kind()
     for arm in arms:
         kinds.setdefault(arm.kind, _Kind()).add(arm)
+        if arm.name == first_arm:
+            first.add(arm)
     return {
         arm.trial_id: Agreement(
             must=_against(kinds[arm.kind].reference(arm), arm, outputs),
             off=_against(kinds.get(arm.off_kind, _Kind()).earliest(arm), arm, outputs)
             if arm.off_kind != arm.kind
             else None,
+            peer=_against(first.earliest(arm), arm, outputs) if arm.name != first_arm else None,
             limit=_limit(limit, arm.engine),
         )
         for arm in arms
@@ -89,6 +103,7 @@ class _Arm:
     """A trial as far as agreement goes."""
 
     trial_id: str
+    name: object  # of the plan's arm; None in a plan without arms
     engine: Mapping[str, object]
     kind: str  # trials of one kind must agree
     off_kind: str  # the kind of the same numerics with full prefill
@@ -105,6 +120,7 @@ class _Arm:
         truncation = None if mode == "off" else engine.get("replay_keep_tokens")
         return cls(
             trial_id=str(document["trial_id"]),
+            name=engine.get(ARM_AXIS),
             engine=engine,
             kind=json.dumps([numerics, mode != "off", truncation], sort_keys=True),
             off_kind=json.dumps([numerics, False, None], sort_keys=True),

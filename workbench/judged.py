@@ -22,8 +22,12 @@ from workbench.agreement import (
 )
 
 GATE = "agreement"
-_METRICS = ("equal_outputs", "token_flip_rate", "token_flip_rate_off")
+_METRICS = (
+    "equal_outputs", "token_flip_rate", "token_flip_rate_off", "equal_outputs_arm",
+    "token_flip_rate_arm",
+)  # fmt: skip
 ALONE = "no other trial of this run was asked the same and must agree"
+NO_ARM = "no trial of the plan's first arm was asked the same"
 UNKEPT = "outputs differ and their ids were not kept; raise protocol.keep_output_tokens"
 
 
@@ -32,7 +36,7 @@ def judged(
 ) -> list[dict[str, object]]:
     """The documents as readers see them: agreement told, and an arm that violates it invalid."""
     limit = mapping(plan.get("gates")).get(GATE, BY_PRECISION)
-    found = agreements(documents, limit, outputs)
+    found = agreements(documents, limit, outputs, next(iter(mapping(plan.get("arms"))), None))
     return [_told(document, found.get(str(document.get("trial_id")))) for document in documents]
 
 
@@ -99,6 +103,8 @@ def _told(document: Document, found: Agreement | None) -> dict[str, object]:
         "first_difference": found.must and found.must.first_difference,
         "off_reference": found.off and found.off.reference,
         "off_first_difference": found.off and found.off.first_difference,
+        "arm_reference": found.peer and found.peer.reference,
+        "arm_first_difference": found.peer and found.peer.first_difference,
     }
     gate = _gate(found)
     if gate is not None:
@@ -110,12 +116,24 @@ def _told(document: Document, found: Agreement | None) -> dict[str, object]:
 
 def _values(found: Agreement) -> dict[str, MetricValue]:
     must, off = found.must, found.off
-    equal = missing(ALONE) if must is None else _share(must.requests - must.flips, must.requests)
     return {
-        "equal_outputs": equal,
+        "equal_outputs": _equal(must, ALONE),
         "token_flip_rate": _flips(must, ALONE),
         "token_flip_rate_off": _flips(off, "no trial of this run ran the same with full prefill"),
+        "equal_outputs_arm": _named(found.peer) or _equal(found.peer, NO_ARM),
+        "token_flip_rate_arm": _flips(found.peer, NO_ARM),
     }
+
+
+def _equal(comparison: Comparison | None, alone: str) -> MetricValue:
+    if comparison is None:
+        return missing(alone)
+    return _share(comparison.requests - comparison.flips, comparison.requests)
+
+
+def _named(peer: Comparison | None) -> MetricValue | None:
+    """Answers in text alone never equal answers in ids: then that says nothing."""
+    return missing(UNKEPT) if peer is not None and peer.tokens is None else None
 
 
 def _flips(comparison: Comparison | None, alone: str) -> MetricValue:

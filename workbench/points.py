@@ -25,9 +25,9 @@ def points_table(run_id: str, documents: Iterable[Mapping[str, object]]) -> pd.D
     """One row per trial document, in the order given.
 
     Columns: FIRST_COLUMNS, then axis.*, engine.*, workload.*, then agreement.reference,
-    .first_difference, .off_reference and .off_first_difference where outputs were kept, then for
-    each metric `<metric>`, `<metric>.n`, `.low`, `.high`, `.reason`, and `.basis` where another
-    tool computed it. A missing number is NaN, with its reason.
+    .first_difference and the same with off_ and arm_ where outputs were kept, then for each
+    metric `<metric>`, `<metric>.n`, `.low`, `.high`, `.reason`, and `.basis` where another tool
+    computed it. A missing number is NaN, with its reason.
     """
     import pandas as pd
 

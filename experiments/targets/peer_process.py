@@ -114,6 +114,7 @@ class WorkerEngine:
 
     def _died(self) -> TargetError:
         try:
+            self.process.wait_end(WAIT_S)
             self.process.check_alive()
         except TargetDiedError as died:
             return died

@@ -62,6 +62,11 @@ class ServerProcess:
         """What it has written."""
         return self._log.text()
 
+    def wait_end(self, limit_s: float) -> None:
+        """Return when it has ended, and at the latest after `limit_s`."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(limit_s)
+
     def check_alive(self) -> None:
         """TargetDiedError where it has ended."""
         code = self.exit_code

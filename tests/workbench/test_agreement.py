@@ -247,3 +247,32 @@ def test_a_better_reference_that_comes_later_is_taken(tmp_path):
         assert run.trial("b").metrics["equal_outputs"].value is None
         writer.append(arm("a", draft_length=3, replay_mode="mask"))
         assert run.refresh().points().set_index("trial_id").loc["b", "agreement.reference"] == "a"
+
+
+def test_arms_are_held_against_the_first_one_and_never_refused():
+    other = {0: (5, 6, 7, 0, 0, 0), 2: (0, 0, 0, 0, 0, 0)}
+    ours = arm("ours", arm="ours", draft_length=0)
+    theirs = arm("theirs", arm="theirs", outputs=other)
+    documents = [document(one) for one in (theirs, ours)]
+    ids = {one.trial_id: dict(map(kept_ids, one.requests)) for one in (ours, theirs)}
+    plan = {"arms": {"ours": {}, "theirs": {}}}
+    found = {d["trial_id"]: d for d in judged(documents, plan, ids.__getitem__)}
+    told = found["theirs"]
+    assert told["state"] == TrialState.OK
+    assert told["metrics"]["equal_outputs_arm"]["value"] == 2 / PROMPTS
+    assert told["metrics"]["token_flip_rate_arm"]["value"] == 2 / (6 + 4 + 6 + 1)
+    assert told["agreement"]["arm_reference"] == "ours"
+    assert told["agreement"]["arm_first_difference"] == 0
+    assert told["metrics"]["equal_outputs"]["value"] is None  # other engines need not agree
+    assert found["ours"]["metrics"]["equal_outputs_arm"]["value"] is None
+    assert found["ours"]["agreement"]["arm_reference"] is None
+
+
+def test_an_arm_that_answers_in_text_alone_is_not_called_different():
+    ours = arm("ours", arm="ours")
+    theirs = arm("theirs", arm="theirs", outputs=dict.fromkeys(range(PROMPTS), (0,)))
+    documents = [document(one) for one in (ours, theirs)]
+    ids = {"ours": dict(map(kept_ids, ours.requests)), "theirs": {}}
+    [_, told] = judged(documents, {"arms": {"ours": {}}}, ids.__getitem__)
+    assert told["metrics"]["equal_outputs_arm"]["value"] is None
+    assert "ids were not kept" in told["metrics"]["token_flip_rate_arm"]["reason"]
