@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
+from engine.choices import GraphMode
 from engine.request import Request, RequestId, RequestOutput
 from engine.resolution import ResolvedConfig
 from experiments.records import AxisValue
@@ -144,6 +145,7 @@ def in_force(resolved: ResolvedConfig) -> dict[str, AxisValue]:
     """
     asked = resolved.config.as_mapping()
     found = {name: getattr(resolved, name, value) for name, value in asked.items()}
+    found["graphs"] = GraphMode.AUTO if resolved.graphs else GraphMode.OFF  # on or off came out
     return {name: str(v) if isinstance(v, StrEnum) else v for name, v in found.items()}
 
 

@@ -88,7 +88,7 @@ def test_arms_that_agree_say_with_whom_and_stay_valid():
     assert found["b"]["agreement"]["reference"] == "a"
     assert found["b"]["metrics"]["equal_outputs"]["value"] == 1.0
     assert found["b"]["metrics"]["token_flip_rate"] == {
-        "value": 0.0, "n": PROMPTS * len(TOKENS), "low": 0.0, "reason": None,
+        "value": 0.0, "n": PROMPTS * len(TOKENS), "low": 0.0, "reason": None, "basis": None,
         "high": pytest.approx(0.138, abs=0.001),
     }  # fmt: skip
     assert gate(found["b"])["passed"]
