@@ -18,23 +18,16 @@ def causal_launches() -> Iterator[Launch]:
 
 
 def _products() -> Iterator[Launch]:
-    family = "kernels.fused_linear.triton_cuda"
     types = _typed("x weight out", "*bf16") | {"gain": "*fp32", "eps": "fp32"}
-    gated = {"HAS_NORM": True, "IS_GATED": True, "ADDS": False}
-    yield Launch(
-        address=f"{family}:row_kernel",
-        types=types | _typed("width outputs", "i32"),
-        constants=gated | {"COLUMNS": 8, "BLOCK": 1024},
-        stages=3,
-        even=("width", "outputs"),
-    )
-    yield Launch(
-        address=f"{family}:rows_kernel",
-        types=types | _typed("rows width outputs", "i32"),
-        constants=gated | {"ROWS": 16, "COLUMNS": 16, "BLOCK": 128},
-        stages=4,
-        even=("width", "outputs"),
-    )
+    flags = {"HAS_NORM": True, "IS_GATED": True, "ADDS": False, "IS_EARLY": True}
+    for columns, block, warps in ((4, 512, 4), (4, 1024, 8)):
+        yield Launch(
+            address="kernels.fused_linear.triton_cuda:row_kernel",
+            types=types | _typed("width outputs", "i32"),
+            constants=flags | {"COLUMNS": columns, "BLOCK": block},
+            warps=warps,
+            even=("width", "outputs"),
+        )
 
 
 def _attention() -> Iterator[Launch]:
@@ -51,17 +44,19 @@ def _attention() -> Iterator[Launch]:
         | _typed("out tops", "*fp32")
         | _typed("table_stride row_stride splits", "i32")
         | {"factor": "fp32"},
-        constants=sizes | {"HAS_NORM": True, "IS_WHOLE": False, "GROUP": 16}
-        | {"KEYS": 64, "SPLIT": 4},
-        stages=3,
+        constants=sizes
+        | {"HAS_NORM": True, "IS_WHOLE": False, "IS_EARLY": True}
+        | {"GROUP": 16, "KEYS": 64, "SPLIT": 8},
+        warps=2,
+        stages=2,
         even=("row_stride",),
-    )  # fmt: skip
+    )
     yield Launch(
         address=f"{family}:join_kernel",
         types=_typed("parts tops", "*fp32")
         | {"positions": "*i64", "out": "*bf16"}
         | _typed("splits span", "i32"),
-        constants={"QUERIES": 16, "DIM": 128},
+        constants={"IS_EARLY": True, "QUERIES": 16, "DIM": 128},
         warps=1,
     )
     yield Launch(

@@ -1,26 +1,27 @@
-"""Matrix products that stream their weights once, with norm, gate and sum in the same launch.
+"""Matrix products of one row: weights are streamed once, with norm, gate and sum in the launch.
 
-A program owns some outputs of all rows. One row is multiplied value by value; a few go through
-matrix instructions. Beyond that the library's product is faster, and the rest is launches around
-it. Sums run in one order, by the width alone, below that border.
+A program owns some outputs. On devices that can, a launch begins before the one before it has
+ended: it fetches its first weights, which nobody writes, and waits before it reads anything else.
+For more rows the library's product is faster, and the rest is launches around it.
 """
 
 from __future__ import annotations
 
 import math
+from functools import cache
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
 from kernels.activation.triton_cuda import swiglu
 from kernels.fused_linear.reference import Norm
 from kernels.norm.triton_cuda import rms_norm
 
-MOST_ROWS = 16  # beyond, the library's product
-ROWS = 16  # of a matrix instruction, at least
+WIDE = 65536  # outputs: a head over a vocabulary
 
 
 @triton.jit
@@ -35,28 +36,37 @@ def row_kernel(
     HAS_NORM: tl.constexpr,
     IS_GATED: tl.constexpr,
     ADDS: tl.constexpr,
+    IS_EARLY: tl.constexpr,
     COLUMNS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """One row."""
     column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < outputs
+    at = tl.arange(0, BLOCK)
+    inside = (column < outputs)[:, None]
+    here = weight + column[:, None] * width + at[None, :]
+    beyond = outputs.to(tl.int64) * width  # from a gate to what it gates
+    mask = inside & (at < width)[None, :]
+    w = tl.load(here, mask=mask, other=0.0)
+    up = tl.load(here + beyond, mask=mask, other=0.0) if IS_GATED else w
+    if IS_EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     acc = tl.zeros((COLUMNS, BLOCK), tl.float32)
     gated = tl.zeros((COLUMNS, BLOCK), tl.float32)
     squares = tl.zeros((BLOCK,), tl.float32)
     for start in range(0, width, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        known = at < width
-        value = tl.load(x + at, mask=known, other=0.0).to(tl.float32)
+        known = at < width - start
+        value = tl.load(x + start + at, mask=known, other=0.0).to(tl.float32)
         if HAS_NORM:
             squares += value * value
-            value *= tl.load(gain + at, mask=known, other=0.0).to(tl.float32)
-        here = weight + column[:, None] * width + at[None, :]
-        mask = inside[:, None] & known[None, :]
-        acc += tl.load(here, mask=mask, other=0.0).to(tl.float32) * value[None, :]
+            value *= tl.load(gain + start + at, mask=known, other=0.0).to(tl.float32)
+        acc += w.to(tl.float32) * value[None, :]
         if IS_GATED:
-            up = tl.load(here + outputs.to(tl.int64) * width, mask=mask, other=0.0)
             gated += up.to(tl.float32) * value[None, :]
+        mask = inside & (at < width - start - BLOCK)[None, :]
+        w = tl.load(here + start + BLOCK, mask=mask, other=0.0)
+        if IS_GATED:
+            up = tl.load(here + beyond + start + BLOCK, mask=mask, other=0.0)
     total = tl.sum(acc, 1)
     other = tl.sum(gated, 1)
     if HAS_NORM:
@@ -66,61 +76,8 @@ def row_kernel(
     if IS_GATED:
         total = total / (1.0 + tl.exp(-total)) * other
     if ADDS:
-        total += tl.load(out + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + column, total, mask=inside)
-
-
-@triton.jit
-def rows_kernel(
-    x,
-    gain,
-    weight,
-    out,
-    rows,
-    width,
-    outputs,
-    eps,
-    HAS_NORM: tl.constexpr,
-    IS_GATED: tl.constexpr,
-    ADDS: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    BLOCK: tl.constexpr,
-):
-    """Up to ROWS rows."""
-    column = tl.program_id(0).to(tl.int64) * COLUMNS + tl.arange(0, COLUMNS)
-    row = tl.arange(0, ROWS)
-    inside = (column < outputs)[None, :]
-    present = (row < rows)[:, None]
-    acc = tl.zeros((ROWS, COLUMNS), tl.float32)
-    gated = tl.zeros((ROWS, COLUMNS), tl.float32)
-    squares = tl.zeros((ROWS,), tl.float32)
-    for start in range(0, width, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        known = at < width
-        value = tl.load(x + row[:, None] * width + at[None, :], mask=present & known, other=0.0)
-        if HAS_NORM:
-            wide = value.to(tl.float32)
-            squares += tl.sum(wide * wide, 1)
-            gains = tl.load(gain + at, mask=known, other=0.0).to(tl.float32)
-            value = (wide * gains[None, :]).to(x.dtype.element_ty)
-        here = weight + column[None, :] * width + at[:, None]
-        mask = inside & known[:, None]
-        w = tl.load(here, mask=mask, other=0.0)
-        acc = tl.dot(value, w, acc, input_precision="ieee")
-        if IS_GATED:
-            up = tl.load(here + outputs.to(tl.int64) * width, mask=mask, other=0.0)
-            gated = tl.dot(value, up, gated, input_precision="ieee")
-    if HAS_NORM:
-        scale = tl.rsqrt(squares / width + eps)[:, None]
-        acc *= scale
-        gated *= scale
-    if IS_GATED:
-        acc = acc / (1.0 + tl.exp(-acc)) * gated
-    to = out + row[:, None].to(tl.int64) * outputs + column[None, :]
-    if ADDS:
-        acc += tl.load(to, mask=inside & present, other=0.0).to(tl.float32)
-    tl.store(to, acc, mask=inside & present)
+        total += tl.load(out + column, mask=column < outputs, other=0.0).to(tl.float32)
+    tl.store(out + column, total, mask=column < outputs)
 
 
 def launch(
@@ -131,45 +88,56 @@ def launch(
     norm: Norm | None = None,
     is_gated: bool = False,
     adds: bool = False,
-    sizes: tuple[int, int, int, int] | None = None,
+    sizes: tuple[int, int, int] | None = None,
+    early: bool | None = None,
 ) -> Tensor:
-    """Fill `out` [rows, outputs], contiguous; at most `MOST_ROWS` rows.
+    """Fill `out` [1, outputs]; x [1, width].
 
-    sizes: outputs of a program, values of a step, warps, stages.
+    sizes: outputs of a program, values of a step, warps. early None: where the device can.
     """
-    rows, width = x.shape
-    outputs = out.shape[1]
-    columns, block, warps, stages = sizes or sizes_of(rows, width, outputs, x.dtype)
-    told = {
-        "HAS_NORM": norm is not None,
-        "IS_GATED": is_gated,
-        "ADDS": adds,
-        "COLUMNS": columns,
-        "BLOCK": block,
-        "num_warps": warps,
-        "num_stages": stages,
-    }
+    width, outputs = x.shape[1], out.shape[1]
+    columns, block, warps = sizes or sizes_of(width, outputs)
     gain, eps = (weight, 0.0) if norm is None else (norm.weight, norm.eps)
-    grid = (triton.cdiv(outputs, columns),)
-    if rows == 1:
-        row_kernel[grid](x, gain, weight, out, width, outputs, eps, **told)
-    else:
-        tile = max(ROWS, triton.next_power_of_2(rows))
-        rows_kernel[grid](x, gain, weight, out, rows, width, outputs, eps, ROWS=tile, **told)
+    is_early = starts_early(x) if early is None else early
+    row_kernel[(triton.cdiv(outputs, columns),)](
+        x,
+        gain,
+        weight,
+        out,
+        width,
+        outputs,
+        eps,
+        HAS_NORM=norm is not None,
+        IS_GATED=is_gated,
+        ADDS=adds,
+        IS_EARLY=is_early,
+        COLUMNS=columns,
+        BLOCK=min(block, triton.next_power_of_2(width)),
+        num_warps=warps,
+        launch_pdl=is_early,
+    )
     return out
 
 
-def sizes_of(rows: int, width: int, outputs: int, dtype: torch.dtype) -> tuple[int, int, int, int]:
-    """Outputs of a program, values of a step, warps and stages."""
-    if rows == 1:
-        block = min(triton.next_power_of_2(width), 1024)
-        return (16 if outputs > 65536 else 8 if outputs > 2048 else 4), block, 4, 3
-    block = 128 if dtype == torch.bfloat16 else 32
-    return (64 if outputs > 65536 else 16), block, 4, 4
+def sizes_of(width: int, outputs: int) -> tuple[int, int, int]:
+    """Outputs of a program, values of a step and warps: the best of a sweep on an H200."""
+    if outputs > WIDE:
+        return 16, 256, 4
+    return (4, 512, 4) if width <= 1024 else (4, 1024, 8)
+
+
+def starts_early(x: Tensor) -> bool:
+    """Whether a launch on the device of x can begin before the one before it ends."""
+    return x.is_cuda and _can_start_early()
+
+
+@cache
+def _can_start_early() -> bool:
+    return triton.runtime.driver.active.get_current_target().arch >= 90
 
 
 def _streams(x: Tensor) -> bool:
-    return 1 <= x.shape[0] <= MOST_ROWS and x.is_contiguous()
+    return x.shape[0] == 1 and x.is_contiguous()
 
 
 def norm_linear(x: Tensor, norm: Norm, weight: Tensor) -> Tensor:
@@ -189,9 +157,12 @@ def norm_swiglu(x: Tensor, norm: Norm, gate_up: Tensor) -> Tensor:
 
 
 def norm_logits(x: Tensor, norm: Norm, weight: Tensor) -> Tensor:
-    """See kernels.fused_linear.reference; never rounded to bfloat16 where weights stream."""
+    """See kernels.fused_linear.reference; never rounded to bfloat16."""
     if not _streams(x):
-        return norm_linear(x, norm, weight).float()
+        normed = rms_norm(x, norm.weight, norm.eps)
+        if not x.is_cuda:  # the interpreter
+            return functional.linear(normed, weight).float()
+        return torch.mm(normed, weight.t(), out_dtype=torch.float32)
     out = torch.empty((x.shape[0], weight.shape[0]), dtype=torch.float32, device=x.device)
     return launch(x, weight, out, norm=norm)
 

@@ -2,7 +2,9 @@
 
 A sequence that runs one row (decoding) is one launch: each program takes one key head and a
 split of the keys of fixed length, and the program of the last split makes and stores the fresh
-key. A second launch joins the splits in ascending order where there can be more than one. Other
+key. A second launch joins the splits in ascending order where there can be more than one. Both
+begin before the launch before them has ended, where the device can (see `kernels.fused_linear`);
+cached keys are nobody's result, so a split of one tile fetches them while it waits. Other
 sequences run two launches: `insert_kernel` over their rows, then `extend_kernel` over tiles of
 their queries.
 """
@@ -15,12 +17,14 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+from triton.language.extra.cuda import gdc_launch_dependents, gdc_wait
 
+from kernels.fused_linear.triton_cuda import starts_early
 from kernels.paged_attention.reference import Context, Heads
 from kernels.rotary.reference import Rotation
 
-KEYS = 64  # of a tile
-SPLIT = 4  # tiles of a split
+KEYS = 64  # of a tile of `extend_kernel`
+PROGRAMS = 132  # that a decoding step should have before its splits grow
 TILE_ROWS = 64  # queries of a tile, all heads of a group counted
 LOG2_E = 1.4426950408889634
 
@@ -100,24 +104,29 @@ def insert_kernel(
 
 
 @triton.jit
-def seen_tile(
-    query, cache, table, head, key, limit, most, total, acc, factor,
+def stored_tile(
+    cache, table, head, key, limit,
     HEADS: tl.constexpr, BLOCK_TOKENS: tl.constexpr, DIM: tl.constexpr,
 ):  # fmt: skip
-    """One tile of keys more. limit: keys before it exist, a bound for all or for each query."""
-    at = tl.arange(0, DIM)
-    exists = key < tl.max(limit, 0)
+    """Cached keys and values [keys, DIM] of one head; zeros from `limit` on."""
+    exists = key < limit
     block = tl.load(table + key // BLOCK_TOKENS, mask=exists, other=0).to(tl.int64)
     place = ((block * 2 * HEADS + head) * BLOCK_TOKENS + key % BLOCK_TOKENS) * DIM
-    here = cache + place[:, None] + at[None, :]
+    here = cache + place[:, None] + tl.arange(0, DIM)[None, :]
     keys = tl.load(here, mask=exists[:, None], other=0.0)
+    values = tl.load(here + HEADS * BLOCK_TOKENS * DIM, mask=exists[:, None], other=0.0)
+    return keys, values
+
+
+@triton.jit
+def joined(query, keys, values, visible, most, total, acc, factor):
+    """One tile of keys more; visible [queries, keys]. Scores are in powers of two."""
     score = tl.dot(query, tl.trans(keys), input_precision="ieee") * factor
-    score = tl.where(key[None, :] < limit[:, None], score, float("-inf"))
+    score = tl.where(visible, score, float("-inf"))
     higher = tl.maximum(most, tl.max(score, 1))  # finite: `most` starts so
     share = tl.exp2(score - higher[:, None])
     shrink = tl.exp2(most - higher)
     total = total * shrink + tl.sum(share, 1)
-    values = tl.load(here + HEADS * BLOCK_TOKENS * DIM, mask=exists[:, None], other=0.0)
     acc = tl.dot(share.to(values.dtype), values, acc * shrink[:, None], input_precision="ieee")
     return higher, total, acc
 
@@ -142,6 +151,7 @@ def decode_kernel(
     factor,
     HAS_NORM: tl.constexpr,
     IS_WHOLE: tl.constexpr,
+    IS_EARLY: tl.constexpr,
     QUERIES: tl.constexpr,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -159,6 +169,13 @@ def decode_kernel(
     first = split * SPLIT * KEYS
     if first <= position:
         at = tl.arange(0, DIM)
+        here = table + row * table_stride
+        key = first + tl.arange(0, KEYS)
+        if SPLIT == 1:
+            keys, values = stored_tile(cache, here, head, key, position, HEADS, BLOCK_TOKENS, DIM)
+        if IS_EARLY:
+            gdc_launch_dependents()
+            gdc_wait()
         member = tl.arange(0, GROUP)
         per_key: tl.constexpr = QUERIES // HEADS
         query_head = head * per_key + member
@@ -169,14 +186,17 @@ def decode_kernel(
         most = tl.full((GROUP,), -1e30, tl.float32)
         total = tl.zeros((GROUP,), tl.float32)
         acc = tl.zeros((GROUP, DIM), tl.float32)
-        limit = tl.zeros((GROUP,), tl.int32) + position
-        here = table + row * table_stride
-        for start in range(first, tl.minimum(first + SPLIT * KEYS, position), KEYS):
-            key = start + tl.arange(0, KEYS)
-            most, total, acc = seen_tile(
-                query, cache, here, head, key, limit, most, total, acc, factor,
-                HEADS, BLOCK_TOKENS, DIM,
-            )  # fmt: skip
+        if SPLIT == 1:
+            visible = (key < position)[None, :]
+            most, total, acc = joined(query, keys, values, visible, most, total, acc, factor)
+        else:
+            for start in range(first, tl.minimum(first + SPLIT * KEYS, position), KEYS):
+                key = start + tl.arange(0, KEYS)
+                keys, values = stored_tile(
+                    cache, here, head, key, position, HEADS, BLOCK_TOKENS, DIM
+                )
+                visible = (key < position)[None, :]
+                most, total, acc = joined(query, keys, values, visible, most, total, acc, factor)
         if position < first + SPLIT * KEYS:  # the fresh key is in this split, and its last
             one = tl.arange(0, 1)
             key_head = QUERIES + head + one
@@ -208,9 +228,13 @@ def decode_kernel(
 
 @triton.jit
 def join_kernel(
-    parts, tops, positions, out, splits, span, QUERIES: tl.constexpr, DIM: tl.constexpr
-):
+    parts, tops, positions, out, splits, span,
+    IS_EARLY: tl.constexpr, QUERIES: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
     """The splits of one head of one row."""
+    if IS_EARLY:
+        gdc_launch_dependents()
+        gdc_wait()
     row = (tl.program_id(0) // QUERIES).to(tl.int64)
     head = tl.program_id(0) % QUERIES
     at = tl.arange(0, DIM)
@@ -264,8 +288,8 @@ def extend_kernel(
         row = start + slot // GROUP
         member = slot % GROUP
         mask = (row < end) & (member < per_key)
-        here = (row * QUERIES + head * per_key + member) * DIM
-        where = here[:, None] + at[None, :]
+        where = ((row * QUERIES + head * per_key + member) * DIM)[:, None] + at[None, :]
+        here = table + sequence * table_stride
         query = tl.load(queries + where, mask=mask[:, None], other=0.0)
         limit = tl.load(positions + row, mask=mask, other=0).to(tl.int32) + 1
         most = tl.full((ROWS * GROUP,), -1e30, tl.float32)
@@ -273,16 +297,33 @@ def extend_kernel(
         acc = tl.zeros((ROWS * GROUP, DIM), tl.float32)
         for first in range(0, tl.max(limit, 0), KEYS):
             key = first + tl.arange(0, KEYS)
-            most, total, acc = seen_tile(
-                query, cache, table + sequence * table_stride, head, key, limit, most, total, acc,
-                factor, HEADS, BLOCK_TOKENS, DIM,
-            )  # fmt: skip
+            keys, values = stored_tile(
+                cache, here, head, key, tl.max(limit, 0), HEADS, BLOCK_TOKENS, DIM
+            )
+            visible = key[None, :] < limit[:, None]
+            most, total, acc = joined(query, keys, values, visible, most, total, acc, factor)
         tl.store(out + where, acc / total[:, None], mask=mask[:, None])
 
 
 def tile_keys(dtype: torch.dtype) -> int:
     """Keys of a tile, so that several fit the shared memory of a program."""
     return KEYS if dtype == torch.bfloat16 else KEYS // 2
+
+
+def decode_sizes(
+    count: int, heads: Heads, longest: int, dtype: torch.dtype
+) -> tuple[int, int, int, int]:
+    """Keys of a tile, tiles of a split, warps and stages: the best of a sweep on an H200.
+
+    Splits as long as leave a program to every processor of the device.
+    """
+    wanted = longest * count * heads.keys // PROGRAMS
+    span = min(max(triton.next_power_of_2(wanted), 32), 512)
+    if dtype != torch.bfloat16:
+        return 32, span // 32, 4, 2
+    if span <= 128:
+        return span, 1, 4, 2
+    return 64, span // 64, 2 if count * heads.keys >= 8 * PROGRAMS else 4, 2
 
 
 def attend_fresh(
@@ -307,14 +348,13 @@ def decode(
     out: Tensor,
     count: int,
     *,
-    keys: int | None = None,
-    split: int = SPLIT,
-    warps: int = 4,
-    stages: int = 3,
+    sizes: tuple[int, int, int, int] | None = None,
+    early: bool | None = None,
 ) -> None:
-    """The first `count` sequences, which run one row each."""
+    """The first `count` sequences, which run one row each. sizes: see `decode_sizes`."""
     longest = max(context.lengths[:count])
-    keys = keys or tile_keys(qkv.dtype)
+    keys, split, warps, stages = sizes or decode_sizes(count, heads, longest, qkv.dtype)
+    is_early = starts_early(qkv) if early is None else early
     splits = triton.cdiv(longest, keys * split)
     parts, tops = out, out
     if splits > 1:
@@ -342,6 +382,7 @@ def decode(
         heads.scale * LOG2_E,
         HAS_NORM=has_norm,
         IS_WHOLE=splits == 1,
+        IS_EARLY=is_early,
         QUERIES=heads.queries,
         HEADS=heads.keys,
         GROUP=max(16, triton.next_power_of_2(heads.queries // heads.keys)),
@@ -351,6 +392,7 @@ def decode(
         SPLIT=split,
         num_warps=warps,
         num_stages=stages,
+        launch_pdl=is_early,
     )
     if splits > 1:
         join_kernel[(count * heads.queries,)](
@@ -360,9 +402,11 @@ def decode(
             out,
             splits,
             keys * split,
+            IS_EARLY=is_early,
             QUERIES=heads.queries,
             DIM=heads.dim,
             num_warps=1,
+            launch_pdl=is_early,
         )
 
 
