@@ -52,6 +52,7 @@ class Ops:
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
     route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
     route_by_softmax: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route_by_softmax
+    laid_out: Callable[[Tensor], Tensor] = fused_linear.laid_out
     norm_linear: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_linear
     norm_swiglu: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_swiglu
     norm_logits: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_logits

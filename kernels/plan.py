@@ -184,6 +184,30 @@ IMPLEMENTATIONS = tuple(
 """In order of preference; an operation without one is served by its definition."""
 
 
+def _no_layout(target: Target, shape: ModelShape) -> str | None:
+    if target.device_type != "cpu" or shape.dtype != "bfloat16":
+        return f"{shape.dtype} on {target.device_type} is computed by the definition"
+    if not target.has_laid_out_products:
+        return "oneDNN has no products of bfloat16 for this processor"
+    return None
+
+
+CPU_IMPLEMENTATIONS = tuple(
+    Implementation(
+        op=op, name="torch", address=f"kernels.{family}.torch_cpu:{op}", unsuited=_no_layout
+    )
+    for op, family in (
+        ("laid_out", "fused_linear"),
+        ("norm_linear", "fused_linear"),
+        ("norm_swiglu", "fused_linear"),
+        ("norm_logits", "fused_linear"),
+        ("add_linear", "fused_linear"),
+        ("attend_fresh", "paged_attention"),
+    )
+)
+"""The library's own, where its plain operations are slow; all of them or none suit a model."""
+
+
 def arch_of(device: torch.device) -> int | None:
     """What `Target.arch` is for a device."""
     if device.type != "cuda":
@@ -206,7 +230,7 @@ def _decide(op: str, target: Target, shape: ModelShape, choice: KernelChoice) ->
     if choice is KernelChoice.REFERENCE:
         return Decision(op=op, implementation="reference", reason="asked for")
     reason = "no other implementation yet"
-    for found in IMPLEMENTATIONS:
+    for found in (*IMPLEMENTATIONS, *CPU_IMPLEMENTATIONS):
         if found.op == op:
             why_not = found.unsuited(target, shape)
             if why_not is None:
@@ -223,4 +247,5 @@ def load(implementation: Implementation) -> Callable[..., object]:
 
 def _loaded(decision: Decision) -> Callable[..., object]:
     wanted = (decision.op, decision.implementation)
-    return load(next(i for i in IMPLEMENTATIONS if (i.op, i.name) == wanted))
+    every = (*IMPLEMENTATIONS, *CPU_IMPLEMENTATIONS)
+    return load(next(i for i in every if (i.op, i.name) == wanted))

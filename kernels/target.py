@@ -13,6 +13,7 @@ class Target:
 
     device_type: str  # as torch spells it: "cpu", "cuda", "npu"
     arch: int | None = None  # CUDA compute capability times ten: 90 is Hopper
+    has_laid_out_products: bool = False  # of bfloat16, by oneDNN
     has_triton: bool = False  # the compiler is installed and has a backend for the device
 
 

@@ -23,6 +23,11 @@ class Norm:
     eps: float
 
 
+def laid_out(weight: Tensor) -> Tensor:
+    """A weight [out, in] as the other operations of an implementation take it."""
+    return weight
+
+
 def norm_linear(x: Tensor, norm: Norm, weight: Tensor) -> Tensor:
     """Norm of x [rows, in] times weight [out, in] transposed: [rows, out]."""
     return linear(rms_norm(x, norm.weight, norm.eps), weight)

@@ -96,7 +96,7 @@ def launch(
     sizes: outputs of a program, values of a step, warps. early None: where the device can.
     """
     width, outputs = x.shape[1], out.shape[1]
-    columns, block, warps = sizes or sizes_of(width, outputs)
+    columns, block, warps = sizes or sizes_of(width, outputs, is_gated=is_gated)
     gain, eps = (weight, 0.0) if norm is None else (norm.weight, norm.eps)
     is_early = starts_early(x) if early is None else early
     row_kernel[(triton.cdiv(outputs, columns),)](
@@ -119,11 +119,13 @@ def launch(
     return out
 
 
-def sizes_of(width: int, outputs: int) -> tuple[int, int, int]:
+def sizes_of(width: int, outputs: int, *, is_gated: bool) -> tuple[int, int, int]:
     """Outputs of a program, values of a step and warps: the best of a sweep on an H200."""
     if outputs > WIDE:
         return 16, 256, 4
-    return (4, 512, 4) if width <= 1024 else (4, 1024, 8)
+    if width <= 1024:
+        return (8, 512, 8) if is_gated else (8, 1024, 4)
+    return (2, 2048, 4) if width <= 2048 else (4, 2048, 8)
 
 
 def starts_early(x: Tensor) -> bool:

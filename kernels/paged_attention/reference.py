@@ -37,7 +37,7 @@ class Heads:
     key_norm: Norm | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Context:
     """T fresh rows of R sequences, and where the rows of those sequences lie.
 

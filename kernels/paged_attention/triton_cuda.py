@@ -318,11 +318,11 @@ def decode_sizes(
     Splits as long as leave a program to every processor of the device.
     """
     wanted = longest * count * heads.keys // PROGRAMS
-    span = min(max(triton.next_power_of_2(wanted), 32), 512)
+    span = min(max(triton.next_power_of_2(wanted), 64), 512)
     if dtype != torch.bfloat16:
         return 32, span // 32, 4, 2
-    if span <= 128:
-        return span, 1, 4, 2
+    if span <= 256:
+        return min(span, 128), max(1, span // 128), 8 if span == 64 else 4, 2
     return 64, span // 64, 2 if count * heads.keys >= 8 * PROGRAMS else 4, 2
 
 

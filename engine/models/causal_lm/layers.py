@@ -100,9 +100,9 @@ def read_attention(weights: Weights, config: CausalConfig, layer: int, ops: Ops)
 
     return Attention(
         norm=_norm(weights, config, f"model.layers.{layer}.input_layernorm"),
-        qkv=joined("weight"),
+        qkv=ops.laid_out(joined("weight")),
         qkv_bias=joined("bias") if has_bias else None,
-        out=weights.read(f"{at}o_proj.weight"),
+        out=ops.laid_out(weights.read(f"{at}o_proj.weight")),
         out_bias=weights.read(f"{at}o_proj.bias") if has_bias else None,
         heads=Heads(
             queries=config.num_attention_heads,
@@ -123,8 +123,8 @@ def read_feed_forward(weights: Weights, config: CausalConfig, layer: int, ops: O
     if not config.has_experts(layer):
         return DenseFeedForward(
             norm=norm,
-            gate_up=_gate_up(weights, at),
-            down=weights.read(f"{at}down_proj.weight"),
+            gate_up=ops.laid_out(_gate_up(weights, at)),
+            down=ops.laid_out(weights.read(f"{at}down_proj.weight")),
             ops=ops,
         )
     assert config.num_experts is not None

@@ -58,7 +58,8 @@ class CausalModel:
         gain = weights.read_wide("model.norm.weight")
         self._norm = Norm(weight=gain, eps=config.rms_norm_eps)
         is_tied = config.tie_word_embeddings
-        self._head = self._embedding if is_tied else weights.read("lm_head.weight")
+        head = self._embedding if is_tied else weights.read("lm_head.weight")
+        self._head = ops.laid_out(head)
         has_experts = any(config.has_experts(n) for n in range(config.num_hidden_layers))
         # The definition counts the rows of each expert on the host.
         self.can_capture = not has_experts or ops.run_experts is not REFERENCE.run_experts
