@@ -28,8 +28,13 @@ def is_random(model_dir: Path) -> bool:
         ) from error
 
 
+def fetched_folder() -> Path:
+    """Where checkpoints lie that `workbench fetch-checkpoint` brought, each under its name."""
+    return Path.home() / ".cache" / "inference-workbench" / "checkpoints"
+
+
 def resolve_model_dir(name_or_path: str | Path) -> Path:
-    """Return the checkpoint directory meant: a path, or the name of one that is shipped.
+    """Return the directory meant: a path, or the name of one that is shipped or was fetched.
 
     CheckpointError where neither exists.
     """
@@ -38,11 +43,12 @@ def resolve_model_dir(name_or_path: str | Path) -> Path:
         path = Path(name_or_path).expanduser()
         if path.is_dir():
             return path
-        shipped = _SHIPPED / name
-        if Path(name).name == name and (shipped / "config.json").is_file():
-            return shipped
+        for known in (_SHIPPED / name, fetched_folder() / name):
+            if Path(name).name == name and (known / "config.json").is_file():
+                return known
     raise CheckpointError(
         "there is no such checkpoint directory.",
         where=name,
-        remedy="Give an existing directory, or make one with `workbench make-checkpoint toy`.",
+        remedy="Give an existing directory, make one with `workbench make-checkpoint toy`, or fetch "
+        "a small language model with `workbench fetch-checkpoint smollm2`.",
     )

@@ -15,6 +15,7 @@ from kernels.errors import WorkbenchError
 from workbench import (
     cli_calibrate,
     cli_check,
+    cli_checkpoints,
     cli_compare,
     cli_cost,
     cli_eval,
@@ -76,7 +77,7 @@ def options(
 
 MODULES = (
     cli_plan, cli_run, cli_eval, cli_show, cli_compare, cli_report, cli_import, cli_cost,
-    cli_calibrate, cli_check,
+    cli_calibrate, cli_check, cli_checkpoints,
 )  # fmt: skip
 for commands in (module.COMMANDS for module in MODULES):
     for name, function in commands.items():

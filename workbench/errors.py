@@ -16,6 +16,7 @@ WorkbenchError
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
     PeerInstallError      another engine that could not be installed (exit code 1)
+    FetchError            a checkpoint that cannot be had, or is not the one expected (exit code 1)
 """
 
 from __future__ import annotations
@@ -81,6 +82,12 @@ class PortInUseError(BenchError):
 
 class MissingPackageError(BenchError):
     """An optional package that this command needs and does not find."""
+
+    exit_code = 1
+
+
+class FetchError(BenchError):
+    """A checkpoint that cannot be had, or whose bytes are not those expected; nothing was kept."""
 
     exit_code = 1
 
