@@ -49,6 +49,6 @@ def resolve_model_dir(name_or_path: str | Path) -> Path:
     raise CheckpointError(
         "there is no such checkpoint directory.",
         where=name,
-        remedy="Give an existing directory, make one with `workbench make-checkpoint toy`, or fetch "
-        "a small language model with `workbench fetch-checkpoint smollm2`.",
+        remedy="Give an existing directory, make one with `workbench make-checkpoint toy`, or "
+        "fetch a small language model with `workbench fetch-checkpoint smollm2`.",
     )
