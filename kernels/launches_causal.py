@@ -20,7 +20,7 @@ def causal_launches() -> Iterator[Launch]:
 def _products() -> Iterator[Launch]:
     types = _typed("x weight out", "*bf16") | {"gain": "*fp32", "eps": "fp32"}
     flags = {"HAS_NORM": True, "IS_GATED": True, "ADDS": False, "IS_EARLY": True}
-    for columns, block, warps in ((4, 512, 4), (4, 1024, 8)):
+    for columns, block, warps in ((8, 512, 8), (4, 2048, 8)):
         yield Launch(
             address="kernels.fused_linear.triton_cuda:row_kernel",
             types=types | _typed("width outputs", "i32"),

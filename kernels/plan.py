@@ -229,13 +229,14 @@ def resolve(target: Target, shape: ModelShape, choice: KernelChoice) -> Plan:
 def _decide(op: str, target: Target, shape: ModelShape, choice: KernelChoice) -> Decision:
     if choice is KernelChoice.REFERENCE:
         return Decision(op=op, implementation="reference", reason="asked for")
-    reason = "no other implementation yet"
+    reason = None
     for found in (*IMPLEMENTATIONS, *CPU_IMPLEMENTATIONS):
         if found.op == op:
             why_not = found.unsuited(target, shape)
             if why_not is None:
                 return Decision(op=op, implementation=found.name)
-            reason = why_not
+            reason = reason or why_not
+    reason = reason or "no other implementation yet"
     return Decision(op=op, implementation="reference", reason=reason)
 
 
