@@ -12,7 +12,7 @@ import torch
 
 from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
-from kernels.cases_attention import attend_case, attend_turned_case, far_case
+from kernels.cases_attention import attend_case, far_case
 from kernels.cases_cache import best_case, insert_case, round_case, score_case
 from kernels.cases_causal import paged_case, product_case
 from kernels.cases_compressor import latents_case
@@ -155,8 +155,8 @@ RELEASE_CASES = (
     insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=False),
-    attend_turned_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
-    attend_turned_case(64, 512, 128, 512, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
+    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+    attend_case(64, 512, 128, 512, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
     score_case(64, 128, 4096, formats.FP4_GROUP32),
     best_case(4096, 512),
     best_case(20_000, 512),
@@ -171,14 +171,13 @@ CHECKED_CASES = (
     *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=False),
-    attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
-    attend_turned_case(64, 512, 128, 512, (None, None)),
-    attend_turned_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
-    attend_turned_case(8, 512, 128, 0, (formats.FP8_GROUP32, None)),  # a share of the heads
+    attend_case(64, 512, 128, 512, (None, None)),
+    attend_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
+    attend_case(8, 512, 128, 0, (formats.FP8_GROUP32, None)),  # a share of the heads
     far_case(formats.FP8_GROUP32),
     far_case(None),
     replace(  # more than fits a grid's second dimension
-        attend_turned_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
+        attend_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
         checked_rows=(70_000,),
     ),
 )
@@ -215,8 +214,8 @@ SMALL_CASES = (
         for p in (None, PACKED_FORMATS[1])
         for b in (True, False)
     ),
-    attend_turned_case(20, 32, 40, 0, (None, None)),
-    attend_turned_case(3, 128, 26, 20, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
+    attend_case(20, 32, 40, 0, (None, None)),
+    attend_case(3, 128, 26, 20, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
     insert_case(128, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
     insert_case(128, 64, FP8_GROUP64_TAIL, has_norm=False),
     score_case(4, 32, 100, formats.FP4_GROUP32),

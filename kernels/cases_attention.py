@@ -100,53 +100,32 @@ def attend_case(
     *,
     has_pages: bool = False,
 ) -> Case:
-    """Attention to rows where they lie."""
+    """Attention to rows where they lie, between a rotation and its inverse."""
+    turned = min(64, width // 2)
+    make_plain = _make(heads, width, window, count, packing, has_pages=has_pages)
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        freqs = frequencies(turned, 1e4).float().to(device)
+        positions = torch.randint(0, 100_000, (rows,), device=device)
+        return (*make_plain(rows, dtype, device), rotation(positions, freqs))
+
     key_bytes = stored_bytes(window, width, packing[0]) + stored_bytes(count, width, packing[1])
     return Case(
-        op="attend_cached",
+        op="attend_turned",
         name=f"{heads} heads of {width}, {window} + {count} {packing[0] or 'plain'}"
         f"{' paged' if has_pages else ''}",
-        make=_make(heads, width, window, count, packing, has_pages=has_pages),
-        bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * count,
+        make=make,
+        bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * (count + turned),
         flops=lambda rows: 4 * rows * heads * width * (window + count),
         head_dim=width,
         waits=packing != (None, None),
     )
 
 
-def attend_turned_case(
-    heads: int,
-    width: int,
-    window: int,
-    count: int,
-    packing: tuple[str | None, str | None],
-    *,
-    has_pages: bool = False,
-) -> Case:
-    """The same between a rotation and its inverse."""
-    plain = attend_case(heads, width, window, count, packing, has_pages=has_pages)
-    turned = min(64, width // 2)
-
-    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        freqs = frequencies(turned, 1e4).float().to(device)
-        positions = torch.randint(0, 100_000, (rows,), device=device)
-        return (*plain.make(rows, dtype, device), rotation(positions, freqs))
-
-    return Case(
-        op="attend_turned",
-        name=plain.name,
-        make=make,
-        bytes_per_row=lambda size: plain.bytes_per_row(size) + 8 * turned,
-        flops=plain.flops,
-        head_dim=width,
-        waits=plain.waits,
-    )
-
-
 def far_case(packing: str | None) -> Case:
     """Rows beyond 2^31 values and 2^32 bytes; those that lie 2^31 and 2^32 below hold NaN."""
     width, count = 512, 64
-    near = attend_turned_case(64, width, 128, count, (packing, packing))
+    near = attend_case(64, width, 128, count, (packing, packing))
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         queries, own, chosen, *others = near.make(rows, dtype, device)

@@ -69,9 +69,6 @@ class Ops:
     write_latents: Callable[[Tensor, Pairs | None, RowNorm, GlobalRows, torch.dtype], Tensor] = (
         compressor.write_latents
     )
-    attend_cached: Callable[[Tensor, OwnRows, ChosenRows | None, Tensor, float], Tensor] = (
-        attention.attend_cached
-    )
     attend_turned: Callable[
         [Tensor, OwnRows, ChosenRows | None, Tensor, float, Rotation], Tensor
     ] = attention.attend_turned
@@ -94,7 +91,7 @@ class Ops:
     @property
     def reads_caches(self) -> bool:
         """Whether attention reads cache rows where they lie, rather than a copy of them."""
-        return self.attend_cached is not attention.attend_cached
+        return self.attend_turned is not attention.attend_turned
 
 
 REFERENCE = Ops()

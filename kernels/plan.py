@@ -168,7 +168,6 @@ IMPLEMENTATIONS = tuple(
         ("attend_fresh", "paged_attention", _paged),
         ("insert_rows", "cache_ops", _cached),
         ("write_latents", "compressor", _cached),
-        ("attend_cached", "attention", _attention),
         ("attend_turned", "attention", _attention),
         ("score_rows", "indexer", _cached),
         ("best_rows", "topk", _no_triton),

@@ -6,7 +6,8 @@ import torch
 
 from kernels import formats
 from kernels.activation.reference import swiglu
-from kernels.attention.reference import attend_cached
+from kernels.attention.reference import attend_turned
+from kernels.compressor.reference import pool_pairs
 from kernels.norm.reference import rms_norm
 from kernels.ops import REFERENCE
 from kernels.precision import at_least_float32
@@ -27,6 +28,19 @@ def insert_rows(cache, where, x, norm, turn):
         cache.tensor.index_copy_(0, at, kept)
 
 
+def write_latents(x, pairs, norm, into, dtype):
+    """See kernels.compressor.reference; places may be negative, or equal."""
+    pooled = x
+    if pairs is not None:
+        pooled = pool_pairs(torch.cat((pairs.tails[pairs.old], x))[pairs.previous], x)
+        for row in range(len(x)):
+            pairs.tails.index_copy_(0, pairs.keep[row : row + 1], x[row : row + 1])
+    latents = rms_norm(pooled.to(dtype), norm.weight, norm.eps)
+    latents = torch.where((into.where < 0)[:, None], 0, latents)
+    insert_rows(into.cache, into.where, latents, None, into.turn)
+    return latents
+
+
 def run_experts(x, experts, chosen, weights, shared):
     """See kernels.grouped_matmul.reference; pair by pair."""
     rows, k = chosen.shape
@@ -42,7 +56,8 @@ def run_experts(x, experts, chosen, weights, shared):
 
 IN_PLACE = dataclasses.replace(
     REFERENCE,
-    attend_cached=lambda *given: attend_cached(*given),
+    attend_turned=lambda *given: attend_turned(*given),
     insert_rows=insert_rows,
+    write_latents=write_latents,
     run_experts=run_experts,
 )

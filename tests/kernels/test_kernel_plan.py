@@ -46,10 +46,10 @@ def test_rows_that_no_packed_kernel_can_read_are_attended_to_by_the_definition()
     narrow = ModelShape(dtype="bfloat16", width=64, head_dim=48, streams=2, experts=4, index_dim=32)
     found = by_op(resolve(HOPPER, narrow, KernelChoice.TRITON))
     why = "cached rows of 48 values, powers of two to 512 are supported"
-    assert found["attend_cached"] == found["insert_rows"] == ("reference", why)
+    assert found["attend_turned"] == found["insert_rows"] == ("reference", why)
     wide = ModelShape(dtype="float32", width=64, head_dim=256, streams=2, experts=4, index_dim=32)
     found = by_op(resolve(HOPPER, wide, KernelChoice.TRITON))
-    assert found["attend_cached"] == ("reference", "float32 heads wider than 128")
+    assert found["attend_turned"] == ("reference", "float32 heads wider than 128")
     assert found["insert_rows"] == ("triton", None)
 
 

@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 class Projected(NamedTuple):
     """What one row of a layer's input becomes."""
 
-    queries: Tensor  # [rows, heads, dim] rotated
+    queries: Tensor  # [rows, heads, dim] before their rotation
     kv: Tensor  # [rows, dim] the key before its norm and rotation
     latent: Tensor  # [rows, q_lora] normed
 
 
-def project(x: Tensor, parameters: AttentionParameters, turn: Rotation) -> Projected:
+def project(x: Tensor, parameters: AttentionParameters) -> Projected:
     """Queries and raw keys of x [rows, width]."""
     ops = parameters.ops
     down = ops.linear(x, parameters.down)
     latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
     latent = ops.rms_norm(latent, parameters.q_norm, parameters.eps)
     queries = ops.linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
-    return Projected(queries=ops.rotate(queries, turn), kv=kv, latent=latent)
+    return Projected(queries=queries, kv=kv, latent=latent)
 
 
 def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
@@ -48,11 +48,10 @@ def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tens
     return ops.rotate(ops.rms_norm(kv, parameters.kv_norm, parameters.eps), turn)
 
 
-def output(attended: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
-    """Undo the rotation of [rows, heads, dim] at the query and project: [rows, width]."""
+def output(attended: Tensor, parameters: AttentionParameters) -> Tensor:
+    """Project [rows, heads, dim], turned back at the query: [rows, width]."""
     ops = parameters.ops
-    flat = ops.rotate(attended, turn.inverse).flatten(1)
-    grouped = flat.unflatten(1, (parameters.wo_a.shape[0], -1))
+    grouped = attended.flatten(1).unflatten(1, (parameters.wo_a.shape[0], -1))
     return ops.linear(ops.grouped_linear(grouped, parameters.wo_a).flatten(1), parameters.wo_b)
 
 
@@ -89,13 +88,14 @@ class Attention:
         """
         half, name = step.half, window_name(self.plan.layer)
         turn = half.turn(self.plan.ratio)
-        queries, kv, latent = project(x, self.parameters, turn)
+        queries, kv, latent = project(x, self.parameters)
         if half.rows.in_place:
             if self.indexer is not None:
                 publish_rows(self.indexer, x, latent, turn, step)
-            return output(self._in_place(queries, kv, turn, step), self.parameters, turn)
+            return output(self._in_place(queries, kv, turn, step), self.parameters)
         if self.indexer is not None:
             self.indexer.publish(x, latent, turn, step)
+        ops, queries = self.parameters.ops, self.parameters.ops.rotate(queries, turn)
         fresh = keys_of(kv, self.parameters, turn)
         old = step.caches.read(name, half.rows.old_rows)
         keys = torch.cat((old, step.caches.rounded(name, fresh)))
@@ -108,7 +108,7 @@ class Attention:
         half.write_ring(step.caches, name, fresh)
         if half.rows.order is not None:
             attended = attended[half.rows.order]
-        return output(attended, self.parameters, turn)
+        return output(ops.rotate(attended, turn.inverse), self.parameters)
 
     def _in_place(self, queries: Tensor, kv: Tensor, turn: Rotation, step: Step) -> Tensor:
         """Write the keys of the step, then attend to cache rows where they lie."""
@@ -128,7 +128,7 @@ class Attention:
         if index is not None:
             chosen = ChosenRows(cache=cached_rows(step.caches, self._global), index=index)
         scale = parameters.head_dim**-0.5
-        return parameters.ops.attend_cached(queries, own, chosen, parameters.sink, scale)
+        return parameters.ops.attend_turned(queries, own, chosen, parameters.sink, scale, turn)
 
     def _tile(self, number: int, tile: Tile, queries: Tensor, keys: Tensor, step: Step) -> Tensor:
         """Attended queries of one tile: [B, Q, heads, dim]."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine.models.deepseek_v41.caches import cached_rows, global_name, index_name, tail_name
 from kernels.cache_ops.reference import RowNorm
-from kernels.compressor.reference import pool_pairs
+from kernels.compressor.reference import GlobalRows, Pairs, pool_pairs
 from kernels.matmul.reference import linear
 from kernels.ops import Ops
 
@@ -58,6 +58,9 @@ class Compressor:
         caches = step.caches
         pages = step.pages(self.ratio, caches.rows_per_block(global_name(self.owner)))
         pooled = linear(x, self.project)
+        if step.encoder.rows.in_place:
+            self._write_in_place(pooled, pages, step, x.dtype)
+            return
         if self.ratio == 2:
             pooled = self._close_pairs(pooled, pages, step)
         ops, norm = self.ops, self.ops.rms_norm
@@ -65,14 +68,43 @@ class Compressor:
         key = linear(latent, self.index_project)
         index, rows = (name(self.owner) for name in (index_name, global_name))
         if step.encoder.rows.sizes.reads_caches:
-            key_norm = RowNorm(weight=self.index_norm, eps=self.eps)
             to = pages.physical
-            ops.insert_rows(cached_rows(caches, index), to, key, key_norm, pages.turn)
+            ops.insert_rows(cached_rows(caches, index), to, key, self._key_norm, pages.turn)
             ops.insert_rows(cached_rows(caches, rows), to, latent, None, pages.turn)
             return
         key = norm(key, self.index_norm, self.eps)
         caches.write(index, pages.physical, ops.rotate(key, pages.turn))
         caches.write(rows, pages.physical, ops.rotate(latent, pages.turn))
+
+    @property
+    def _key_norm(self) -> RowNorm:
+        return RowNorm(weight=self.index_norm, eps=self.eps)
+
+    def _write_in_place(
+        self, fresh: Tensor, pages: PageWrite, step: Step, dtype: torch.dtype
+    ) -> None:
+        """The same for so few rows that none of them overwrites a tail that is read."""
+        caches = step.caches
+        index, rows = (cached_rows(caches, n(self.owner)) for n in (index_name, global_name))
+        latent = self.ops.write_latents(
+            fresh,
+            self._pairs(pages, step) if self.ratio == 2 else None,
+            RowNorm(weight=self.norm, eps=self.eps),
+            GlobalRows(cache=rows, where=pages.physical, turn=pages.turn),
+            dtype,
+        )
+        key = linear(latent, self.index_project)
+        self.ops.insert_rows(index, pages.physical, key, self._key_norm, pages.turn)
+
+    def _pairs(self, pages: PageWrite, step: Step) -> Pairs:
+        name = tail_name(self.owner)
+        assert pages.previous is not None, "rows of ratio 2 have one before"
+        return Pairs(
+            tails=step.caches.tensors[name],
+            old=step.tail_rows(step.caches.groups[name].rows),  # type: ignore[union-attr]
+            previous=pages.previous,
+            keep=step.encoder.ring_places(step.caches, name),
+        )
 
     def _close_pairs(self, fresh: Tensor, pages: PageWrite, step: Step) -> Tensor:
         """Pool each closing token with the one before it, which may be an older step's."""

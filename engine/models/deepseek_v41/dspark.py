@@ -156,7 +156,8 @@ class _BlockAttention:
     def run(self, stage: Stage, x: Tensor) -> Tensor:
         parameters, name = stage.attention, context_name(stage.number)
         sequences = len(self.context_rows)
-        queries, kv, _ = project(x, parameters, self.turn)
+        queries, kv, _ = project(x, parameters)
+        queries = parameters.ops.rotate(queries, self.turn)
         keys = keys_of(kv, parameters, self.turn)
         queries = queries.unflatten(0, (sequences, -1))  # [R, block, heads, dim]
         block = self.caches.rounded(name, keys).unflatten(0, (sequences, -1))
@@ -169,7 +170,8 @@ class _BlockAttention:
             KeyRows(block, self.context_visible.new_ones(sequences, size, size)),
         )
         attended = attend(queries, parts, parameters.sink, parameters.head_dim**-0.5)
-        return output(attended.flatten(0, 1), parameters, self.turn)
+        attended = parameters.ops.rotate(attended.flatten(0, 1), self.turn.inverse)
+        return output(attended, parameters)
 
 
 class _InPlace:
@@ -189,7 +191,7 @@ class _InPlace:
     def run(self, stage: Stage, x: Tensor) -> Tensor:
         parameters, name = stage.attention, context_name(stage.number)
         cache, ops = cached_rows(self._caches, name), parameters.ops
-        queries, kv, _ = project(x, parameters, self._turn)
+        queries, kv, _ = project(x, parameters)
         held = cache.tensor.new_empty(len(x), cache.tensor.shape[1])
         block = CachedRows(tensor=held, width=cache.width, packing=cache.packing)
         ops.insert_rows(block, self._rows, kv, parameters.key_norm, self._turn)
@@ -203,8 +205,8 @@ class _InPlace:
         )
         chosen = ChosenRows(cache=block, index=self._block)
         scale = parameters.head_dim**-0.5
-        attended = ops.attend_cached(queries, own, chosen, parameters.sink, scale)
-        return output(attended, parameters, self._turn)
+        attended = ops.attend_turned(queries, own, chosen, parameters.sink, scale, self._turn)
+        return output(attended, parameters)
 
 
 def _for_each_row(values: Tensor, size: int) -> Tensor:

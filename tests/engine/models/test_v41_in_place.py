@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.attention.reference import attend_cached
+from kernels.attention.reference import attend_turned
 from kernels.ops import REFERENCE
 from tests.engine.models.test_v41_invariance import (
     assert_same,
@@ -18,7 +18,7 @@ from tests.engine.models.test_v41_invariance import (
 )
 from tests.fakes.models import VOCAB, Chunk, Harness, small_model
 
-IN_PLACE = dataclasses.replace(REFERENCE, attend_cached=lambda *given: attend_cached(*given))
+IN_PLACE = dataclasses.replace(REFERENCE, attend_turned=lambda *given: attend_turned(*given))
 
 
 @st.composite
