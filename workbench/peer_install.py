@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, cast
 
+import psutil
+
 from experiments.peers.recipes import Build, Recipe
 from experiments.targets.programs import package_versions
 from workbench.errors import DiskFullError, PeerInstallError
@@ -155,7 +157,8 @@ def _build_steps(
         run("cmake", "-S", str(top / build.folder), "-B", str(made), *build.configure)
 
     def compile_it() -> None:
-        run("cmake", "--build", str(made), "--target", build.target, "--parallel")
+        jobs = str(psutil.cpu_count() or 1)
+        run("cmake", "--build", str(made), "--target", build.target, "--parallel", jobs)
 
     def keep() -> None:
         [top] = sources.iterdir()
