@@ -1,8 +1,11 @@
 """Several engines in one plan: who is asked what, what is refused, what a record says."""
 
+from pathlib import Path
+
 import pytest
 
 from engine.config import describe_fields
+from experiments.axes import check_names
 from experiments.clock import VirtualClock
 from experiments.environment import given_by, locked
 from experiments.errors import PlanError
@@ -124,3 +127,11 @@ def test_variables_reach_the_arms_of_our_own_engine_alone():
     assert found.arms["ours"].engine["draft_length"] == 2
     assert found.arms["other"].engine == {"model": "x"}
     assert "draft_length" in {field.name for field in describe_fields()}
+
+
+@pytest.mark.parametrize("path", sorted(Path("experiments/plans").glob("peers-*.yaml")))
+def test_the_plans_that_ship_name_what_their_engines_have(path):
+    built = load_plan(path)
+    check_names(built)
+    assert next(iter(built.arms)) == "ours"
+    assert {arm.target for arm in built.all_arms.values()} >= {"in_process", "transformers", "vllm"}
