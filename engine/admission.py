@@ -53,13 +53,15 @@ class Admission:
         _check_order(request, where)
 
     def admit(self, request: Request) -> Request:
-        """The request as it is to be served: checked, with a seed."""
+        """The request as it is to be served: checked, with a seed, and with all that ends it."""
         self.check(request)
         self._admitted += 1
-        if request.sampling.seq_seed is not None:
-            return request
-        seed = sampling.draw_seed(self._seed, self._admitted)
-        return replace(request, sampling=replace(request.sampling, seq_seed=seed))
+        asked, others = request.sampling, self.limits.facts.other_eos_token_ids
+        if others and not asked.ignore_eos:
+            asked = replace(asked, stop_token_ids=(*asked.stop_token_ids, *others))
+        if asked.seq_seed is None:
+            asked = replace(asked, seq_seed=sampling.draw_seed(self._seed, self._admitted))
+        return replace(request, sampling=asked)
 
 
 def _check_types(request: Request, where: str) -> None:

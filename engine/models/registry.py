@@ -147,7 +147,7 @@ class _CausalCheckpoint:
 
     @property
     def reserved_token_ids(self) -> tuple[int, ...]:
-        return _present(self.config.eos_token_id, self.config.bos_token_id)
+        return _present(*self.config.eos_token_ids, self.config.bos_token_id)
 
     def check_headers(self) -> None:
         causal_weights.check_headers(self.model_dir, self.config)

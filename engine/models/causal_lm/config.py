@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 CONFIG_FILE = "config.json"
 
 _Count = Annotated[int, Field(ge=1, strict=True)]
+_TokenId = Annotated[int, Field(ge=0, strict=True)]
 _ORIGINAL = "original_max_position_embeddings"
 _NEEDED = {
     "default": (),
@@ -94,8 +95,8 @@ class CausalConfig(BaseModel):
     use_sliding_window: Literal[False] = False
     layer_types: tuple[Literal["full_attention"], ...] | None = None
     quantization_config: None = None
-    eos_token_id: Annotated[int, Field(ge=0, strict=True)]
-    bos_token_id: Annotated[int, Field(ge=0, strict=True)] | None = None
+    eos_token_ids: Annotated[tuple[_TokenId, ...], Field(min_length=1)]  # of `eos_token_id`
+    bos_token_id: _TokenId | None = None
     rope: RopeScaling
     num_experts: _Count | None = None
     num_experts_per_tok: _Count | None = None
@@ -121,19 +122,20 @@ class CausalConfig(BaseModel):
         return ModelFacts(
             vocab_size=self.vocab_size,
             max_positions=self.max_position_embeddings,
-            eos_token_id=self.eos_token_id,
+            eos_token_id=self.eos_token_ids[0],
             window=1,
             draft_block=0,
             ngram=1,
             can_truncate=False,
             hidden_size=self.hidden_size,
+            other_eos_token_ids=self.eos_token_ids[1:],
         )
 
     @model_validator(mode="after")
     def _fits(self) -> CausalConfig:
         if self.num_attention_heads % self.num_key_value_heads:
             raise ValueError(f"num_key_value_heads must divide {self.num_attention_heads}")
-        if self.eos_token_id >= self.vocab_size:
+        if max(self.eos_token_ids) >= self.vocab_size:
             raise ValueError(f"eos_token_id is not below vocab_size, {self.vocab_size}")
         needed = _NEEDED_BY_EXPERTS if self.architecture is Architecture.QWEN3_MOE else ()
         if missing := [name for name in needed if getattr(self, name) is None]:
@@ -203,7 +205,7 @@ def _named(document: dict[str, Any]) -> dict[str, Any]:
     if values.get("mlp_only_layers") is None:
         values["mlp_only_layers"] = ()
     eos = document.get("eos_token_id")
-    values["eos_token_id"] = eos[0] if isinstance(eos, list) and eos else eos
+    values["eos_token_ids"] = eos if isinstance(eos, list) else [eos]
     values["rope"] = _rope(document)
     return values
 

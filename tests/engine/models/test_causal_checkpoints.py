@@ -9,10 +9,12 @@ from safetensors.torch import load_file, save_file
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.errors import CheckpointError
+from engine.llm import LLM
 from engine.models.causal_lm.config import CausalConfig
 from engine.models.causal_lm.weights import expected_shapes
 from engine.models.dummy import DummyWeights
 from engine.models.registry import open_checkpoint
+from engine.request import SamplingParams
 from engine.tokenizer import Tokenizer
 from experiments.targets.checkpoint import read_checkpoint
 from tests.fakes.causal import DOCUMENTS, LLAMA, QWEN3, QWEN3_MOE
@@ -68,7 +70,8 @@ def test_a_vocabulary_too_small_for_bytes_needs_a_tokenizer(directory):
         (LLAMA, {"num_key_value_heads": 3}, "num_key_value_heads must divide 4"),
         (LLAMA, {"num_hidden_layers": "3"}, "num_hidden_layers"),
         (LLAMA, {"vocab_size": 0}, "vocab_size"),
-        (LLAMA, {"eos_token_id": None}, "eos_token_id"),
+        (LLAMA, {"eos_token_id": None}, "eos_token_ids.0 is None"),
+        (LLAMA, {"eos_token_id": []}, "eos_token_ids"),
         (LLAMA, {"eos_token_id": 97}, "eos_token_id is not below vocab_size"),
         (LLAMA, {"quantization_config": {"quant_method": "fp8"}}, "quantization_config"),
         (LLAMA, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "rope.rope_type"),
@@ -94,6 +97,29 @@ def test_an_unknown_architecture_is_told_what_is_served(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({**LLAMA, "architectures": ["GptOss"]}))
     with pytest.raises(CheckpointError, match="Qwen3MoeForCausalLM"):
         _ = open_checkpoint(tmp_path).facts
+
+
+def generated(directory, prompts, params):
+    with LLM(str(directory)) as llm:  # a fresh engine draws the same seeds
+        return llm.generate(prompts, params)
+
+
+def test_every_end_token_of_a_list_ends_a_sequence(tmp_path):
+    directory = written(tmp_path, {**LLAMA, "eos_token_id": [2, 5]})
+    assert open_checkpoint(directory).facts.other_eos_token_ids == (5,)
+    assert open_checkpoint(directory).reserved_token_ids == (2, 5)
+    prompts = [[i, i + 1] for i in range(10, 90)]
+    free, ended = (
+        generated(directory, prompts, SamplingParams(temperature=2.0, max_tokens=40, ignore_eos=i))
+        for i in (True, False)
+    )
+    lasts = set()
+    for whole, cut in zip(free, ended, strict=True):
+        text = list(whole.token_ids)
+        end = next((i + 1 for i, token in enumerate(text) if token in (2, 5)), 40)
+        assert list(cut.token_ids) == text[:end]
+        lasts.add(text[end - 1])
+    assert {2, 5} <= lasts
 
 
 @pytest.mark.parametrize("text", ["[]", "{", "3"])
