@@ -11,10 +11,11 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.llm import LLM
 from engine.make_checkpoint import make_checkpoint
-from engine.request import Request, SamplingParams
+from engine.request import SamplingParams
 from tests.fakes.models import VOCAB
 from tests.fakes.null_device import erratic_engine
 from tests.fakes.small_source import SmallSource
+from tests.fakes.texts import texts
 
 EXACT = {"model": "small", "dtype": "float64", "max_model_len": 96}
 
@@ -54,17 +55,6 @@ schedules = st.fixed_dictionaries(
         "overlap": st.sampled_from([True, True, False]),
     }
 )
-
-
-def texts(engine, asked):
-    found = {str(i): [] for i in range(len(asked))}
-    for i, (prompt, params) in enumerate(asked):
-        engine.add_request(Request(request_id=str(i), prompt_token_ids=prompt, sampling=params))
-    while engine.has_unfinished():
-        for output in engine.step():
-            found[output.request_id] += output.token_ids
-        engine.check_integrity()
-    return list(found.values())
 
 
 @lru_cache
