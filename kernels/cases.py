@@ -167,6 +167,9 @@ RELEASE_CASES = (
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
     *(packed_experts_case(24, 5120, 2304, 6, group) for group in (None, 32)),
+    replace(packed_experts_case(384, 5120, 2304, 6, 32), checked_rows=(60,)),  # 2^31 words and more
+    replace(packed_experts_case(8, 5120, 32, 6, 32), checked_rows=(70_000,)),  # and values
+    replace(linear_case(32_768, 128, (32, 32), 32), checked_rows=(70_000,)),
     linear_case(5120, 8192, (32, 32), None),
     *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),

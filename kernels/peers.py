@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels.case import Arguments
+from kernels.matmul.weights import Fp8Weight
 from kernels.stopwatch import Work
 
 
@@ -76,7 +77,30 @@ def _flashinfer_top_k(arguments: Arguments) -> Work | None:
     return (lambda: top_k(scores, k)) if k <= scores.shape[-1] else None
 
 
+def _torch_linear(arguments: Arguments) -> Work | None:
+    x, weight = arguments[:2]
+    assert isinstance(x, Tensor)
+    if not isinstance(weight, Fp8Weight):
+        return None
+    plain = weight.dequantised().to(x.dtype)
+    return lambda: functional.linear(x, plain)
+
+
+def _torch_fp8_linear(arguments: Arguments) -> Work | None:
+    """With one scale for each side, which are given: no activation is rounded on the way."""
+    x, weight = arguments[:2]
+    assert isinstance(x, Tensor)
+    if not isinstance(weight, Fp8Weight):
+        return None
+    values = x.new_zeros(max(16, -(-len(x) // 16) * 16), x.shape[-1]).to(torch.float8_e4m3fn)
+    one = torch.ones((), device=x.device)
+    product = torch._scaled_mm
+    return lambda: product(values, weight.values.T, one, one, out_dtype=x.dtype)
+
+
 PEERS = (
+    Peer(op="linear", name="torch bf16", module="torch", bind=_torch_linear),
+    Peer(op="linear", name="torch fp8 per tensor", module="torch", bind=_torch_fp8_linear),
     Peer(op="rms_norm", name="torch", module="torch", bind=_torch_rms_norm),
     Peer(op="rms_norm", name="flashinfer", module="flashinfer", bind=_flashinfer_rms_norm),
     Peer(op="swiglu", name="flashinfer", module="flashinfer", bind=_flashinfer_swiglu),

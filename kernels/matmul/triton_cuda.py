@@ -9,7 +9,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels.matmul import reference
-from kernels.matmul.triton_packed import MOST_FEW_ROWS, dequantised, few_rows, many_rows
+from kernels.matmul.triton_packed import (
+    MOST_FEW_ROWS,
+    NARROW_ROWS,
+    dequantised,
+    few_rows,
+    many_rows,
+    suits_library,
+)
 from kernels.matmul.weights import Fp8Weight, Weight
 
 TILE_SIDES = (32, 64, 128)
@@ -49,7 +56,8 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
 def _product(x: Tensor, weight: Fp8Weight) -> Tensor:
     if not len(x):
         return x.new_empty(0, weight.shape[0])
-    if len(x) <= MOST_FEW_ROWS:
+    most = NARROW_ROWS if suits_library(x, weight) else MOST_FEW_ROWS
+    if len(x) <= most:
         return few_rows(x.unsqueeze(1), weight).squeeze(1)
     return many_rows(x, weight)
 

@@ -90,8 +90,10 @@ def few_rows_kernel(
     tl.store(to, total * UNDO_FP8, mask=(column < outputs)[:, None] & inside)
 
 
-MOST_FEW_ROWS = 128
-_SLICED_PROGRAMS = 1056  # below this many, the inputs are cut into slices
+MOST_FEW_ROWS = 128  # from more on, it pays to unpack a matrix in a pass of its own
+NARROW_ROWS = 32  # up to here, inputs are few beside the weights
+SLICED_PROGRAMS = 640  # below this many, the inputs are cut into slices
+MOST_SLICES = 8
 LIBRARY_TILE = 128  # of the scales that the library multiplies with
 
 
@@ -130,10 +132,6 @@ def dequantise_kernel(
     tl.store(out + here, value * scale, mask=inside)
 
 
-MOST_FEW_ROWS = 128
-_SLICED_PROGRAMS = 264  # below this many, the inputs are cut into slices
-
-
 @dataclass(frozen=True)
 class FewRows:
     """How a product with few rows is cut: outputs and words at a time, slices of the inputs."""
@@ -146,11 +144,15 @@ class FewRows:
 
     @classmethod
     def of(cls, rows: int, outputs: int, inputs: int, groups: int) -> FewRows:
-        """By shapes alone."""
+        """By shapes alone, as an H200 was fastest."""
         programs = groups * triton.cdiv(outputs, 64)
         blocks = triton.cdiv(inputs, 128)
-        slices = max(1, min(8, _SLICED_PROGRAMS // programs, blocks // 4))
-        return cls(outputs=64, block=64, slices=slices, warps=2 if rows <= 32 else 4, stages=4)
+        is_narrow = rows <= NARROW_ROWS
+        wanted = SLICED_PROGRAMS if is_narrow else SLICED_PROGRAMS // 2
+        slices = max(1, min(MOST_SLICES, wanted // programs, blocks // 4))
+        if not is_narrow and slices == 1:
+            return cls(outputs=128, block=32, slices=1, warps=8, stages=4)
+        return cls(outputs=64, block=64 if is_narrow else 32, slices=slices, warps=4, stages=3)
 
 
 def few_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
@@ -200,7 +202,7 @@ def many_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     the weight says.
     """
     group = weight.input_group
-    if _suits_library(x, weight):
+    if suits_library(x, weight):
         values, shares = quantised(x, LIBRARY_TILE)
         tiles = weight.scales.view(torch.float8_e8m0fnu).to(torch.float32)
         return torch._scaled_mm(values, weight.values.T, shares.T, tiles.T, out_dtype=x.dtype)[
@@ -210,7 +212,7 @@ def many_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     return functional.linear(x, dequantised(weight))
 
 
-def _suits_library(x: Tensor, weight: Fp8Weight) -> bool:
+def suits_library(x: Tensor, weight: Fp8Weight) -> bool:
     """Whether e4m3 matrices and their scales can be multiplied as they are."""
     sides = {weight.input_group, *weight.tile}
     even = all(side % LIBRARY_TILE == 0 for side in weight.shape)

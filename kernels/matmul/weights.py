@@ -26,7 +26,7 @@ from kernels.quantize.reference import (
 class Fp8Weight:
     """e4m3 values with one scale a tile."""
 
-    values: Tensor  # float8_e4m3fn [..., out, in]
+    values: Tensor  # float8_e4m3fn [..., out, in], no NaN
     scales: Tensor  # uint8 [..., ceil(out / tile rows), ceil(in / tile columns)]
     tile: tuple[int, int]  # rows and columns that share a scale
     input_group: int | None

@@ -78,7 +78,8 @@ def load_packed_weights(
     """As `load_weights`, but matrices stay packed where the checkpoint has them so.
 
     `rounds_inputs`: products with them round their inputs as the release does (not those of
-    `wo_a`, which the release multiplies in bfloat16). Tables are dequantised.
+    `wo_a`, which the release multiplies in bfloat16). Tables are dequantised. CheckpointError
+    as there, and where an fp8 matrix holds a NaN, which no kernel looks for.
     """
     with read_shards(model_dir) as stored:
         _check(stored, config, where=str(model_dir))
@@ -188,6 +189,10 @@ def _packed(
         packed = stored[name].read().view(torch.uint8).clone()
         return Mxfp4Weight(packed=packed, scales=scale, input_group=group)
     values = stored[name].read().clone()
+    if (values.view(torch.uint8) & 0x7F == 0x7F).any():
+        raise CheckpointError(
+            f"{name} holds NaN.", where=str(stored[name].path), remedy="Fetch the checkpoint again."
+        )
     return Fp8Weight(values=values, scales=scale, tile=tile(parameter, config), input_group=group)
 
 

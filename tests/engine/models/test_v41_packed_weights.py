@@ -1,11 +1,16 @@
 """A model that keeps its weights as the release stores them."""
 
+import shutil
+from pathlib import Path
+
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from engine.checkpoint_directory import resolve_model_dir
 from engine.choices import AcceleratorKind
 from engine.config import EngineConfig
+from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.dummy_weights import dummy_weights
@@ -112,3 +117,24 @@ def test_weights_are_kept_as_released_where_kernels_read_them_so():
         (EngineConfig(model="nano", dtype="float32", kernels="triton"), AcceleratorKind.CUDA),
     ):
         assert resolve(config, facts, device).weights == "dequantised"
+
+
+def test_a_plain_checkpoint_stays_plain():
+    folder = Path("tests/data/golden/v41-c")
+    config = DeepseekV41Config.load(folder)
+    found = load_packed_weights(
+        folder, config, dtype=torch.float32, device="cpu", rounds_inputs=True
+    )
+    for name, weight in load_weights(folder, config, dtype=torch.float32, device="cpu").items():
+        assert torch.equal(found[name], weight), name
+
+
+def test_a_packed_matrix_that_holds_a_nan_is_refused_by_name(tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(resolve_model_dir("nano"), folder)
+    held = load_file(folder / "model.safetensors")
+    held["layers.3.attn.wq_b.weight"].view(torch.uint8)[2, 5] = 0xFF
+    save_file(held, folder / "model.safetensors")
+    config = DeepseekV41Config.load(folder)
+    with pytest.raises(CheckpointError, match=r"layers\.3\.attn\.wq_b\.weight holds NaN"):
+        load_packed_weights(folder, config, dtype=torch.float32, device="cpu", rounds_inputs=True)
