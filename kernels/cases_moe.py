@@ -109,6 +109,7 @@ def packed_experts_case(
             3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
         ),
         limit=None if input_group is None else AFTER_INNER_ROUNDING,
+        is_invariant=False,  # the definition, which serves float32, is not
     )
 
 

@@ -125,7 +125,7 @@ def _packed() -> Iterator[Launch]:
 
     grouped, matmul = "kernels.grouped_matmul.triton_packed", "kernels.matmul.triton_packed"
     tables = _pointers("order tiles tile_expert tile_start tile_end", "*i32")
-    for pairs in (192, 49152):
+    for pairs in (192, 3072, 49152):
         for address, sizes in (
             (f"{grouped}:gate_up_packed_kernel", packed_sizes(pairs, 384)),
             (f"{grouped}:down_packed_kernel", packed_sizes(pairs, 384)),

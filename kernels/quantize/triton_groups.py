@@ -15,7 +15,7 @@ from kernels.quantize.triton_cuda import e4m3_code, e4m3_value
 from kernels.quantize.triton_operands import group_exponents, power_of_two
 
 BLOCK = 1024
-ROW_STEP = 16  # that libraries want rows to be a multiple of
+ROW_STEP = 128  # a library that takes scales by group reads them up to such a multiple of rows
 
 
 @triton.jit(do_not_specialize=["blocks"])
@@ -72,7 +72,7 @@ def arranged(x: Tensor, *, group: int | None, planes: int) -> Tensor:
 
 def quantised(x: Tensor, group: int) -> tuple[Tensor, Tensor]:
     """e4m3 rows [held, width] and the float32 scales [groups, held] of `quantise_groups`, in room
-    for rows up to a multiple of 16; nothing is written to those after the last.
+    for rows up to a multiple of `ROW_STEP`; nothing is written to those after the last.
     """
     rows, width = x.shape
     x, groups, held = x.contiguous(), width // group, -(-rows // ROW_STEP) * ROW_STEP

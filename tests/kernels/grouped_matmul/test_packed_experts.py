@@ -42,7 +42,7 @@ def both(chosen, x=None):
 
 def near(found, exact):
     assert found.isfinite().all()
-    assert (found.double() - exact).norm() <= 1.5e-2 * exact.norm()
+    assert (found.double() - exact).norm() <= 2.5e-2 * exact.norm()
 """
 
 NONE = (
@@ -69,6 +69,11 @@ CROWDED = (
 for rows in (1, 8, 16, 17):  # of one expert: a part of a tile, a whole one, one more
     found, exact, _ = both(torch.tensor([[4, 1]]).repeat(rows, 1))
     near(found, exact)
+x, chosen = torch.randn(21, WIDTH).bfloat16(), torch.randint(0, COUNT, (21, TOP))
+weights, shared = torch.rand(21, TOP), torch.randn(21, WIDTH).bfloat16()
+among = triton_cuda.run_experts(x, experts, chosen, weights, shared)  # larger tiles
+alone = triton_cuda.run_experts(x[:2], experts, chosen[:2], weights[:2], shared[:2])
+assert torch.equal(among[:2], alone)
 found, exact, _ = both(torch.zeros(0, TOP, dtype=torch.int64))
 assert found.shape == exact.shape == (0, WIDTH)
 """
