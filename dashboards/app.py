@@ -28,7 +28,7 @@ FAVICON = WORDMARK.split("<text")[0].replace("0 0 198 28", "-2 0 28 28") + "</sv
 # The pages by the kind of their question; those without a kind are always in sight.
 GROUPS = {
     "": ("overview", "live", "pareto"),
-    "Explore": ("compare", "sweep_explorer", "trends"),
+    "Explore": ("compare", "imports", "sweep_explorer", "trends"),
     "Explain": ("latency", "speculation", "replay_and_cache", "energy_and_cost"),
     "Record": ("run", "environment", "report"),
 }

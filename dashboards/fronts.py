@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 import streamlit as st
 
@@ -36,17 +38,17 @@ def axis(metric: str) -> wb.Axis:
 
 
 def front(
-    points: pd.DataFrame, x: str, y: str, by: str | None, run: wb.Run | None = None
+    points: pd.DataFrame, x: str, y: str, by: str | None, runs: Sequence[wb.Run] = ()
 ) -> wb.Front | None:
     """The front of two metrics; None where no trial has both columns.
 
-    `run` holds what is behind the points, so that bands keep what x and y have in common; of very
+    `runs` hold what is behind the points, so that bands keep what x and y have in common; of very
     many points it would take too long to read.
     """
     if x not in points or y not in points:
         return None
-    runs = [] if run is None or len(points) > CROWDED_FROM else [run]
-    return wb.pareto(points, axis(x), axis(y), by=by, runs=runs)
+    behind = () if len(points) > CROWDED_FROM else runs
+    return wb.pareto(points, axis(x), axis(y), by=by, runs=behind)
 
 
 def metrics(points: pd.DataFrame) -> list[str]:

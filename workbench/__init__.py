@@ -9,7 +9,7 @@ their modules are reached as `from workbench.pareto import ...`.)
 from __future__ import annotations
 
 from experiments.metric_specs import MetricSpec
-from experiments.records import TrialRecord
+from experiments.records import ForeignNumber, TrialRecord
 from kernels.errors import WorkbenchError
 from workbench.arms import Arm, select
 from workbench.bands import Band, Estimate
@@ -18,6 +18,9 @@ from workbench.compare import Comparison, compare
 from workbench.confirm import Confirmation, confirmation
 from workbench.errors import BenchError
 from workbench.fronts import Front, comparison_groups, pareto
+from workbench.importers.catalogue import FORMATS as IMPORT_FORMATS
+from workbench.importers.intake import import_files
+from workbench.joint import joint
 from workbench.live import SweepRun, confirm, sweep
 from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
 from workbench.prices import Prices, PriceTable, load_prices, table_of
@@ -48,6 +51,10 @@ __all__ = [
     "confirm",
     "confirmation",
     "Confirmation",
+    "import_files",
+    "IMPORT_FORMATS",
+    "ForeignNumber",
+    "joint",
     "report",
     "write_bundle",
     "null_server",

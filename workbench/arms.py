@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from workbench.store import Store
 
 PARTS = ("axis", "engine", "workload")  # where a setting is looked up, in this order
+TRIAL = "trial"  # a point by the beginning of its trial's id: two single points make a pair
+OTHERS_NAMES = frozenset({"accelerator", "dtype", "framework", "model"})
+"""Settings that another tool calls by words of its own: `workbench.comparability` judges them."""
 NOT_ASKED = frozenset({"path", "seed"})  # workload fields that are not what was asked
 EXCUSED = {
     "content": ("content", "content_hash"),
@@ -50,6 +53,9 @@ class Arm:
         points = self.run.points()
         keep = points["valid"].to_numpy(dtype=bool, copy=True)
         for name, wanted in self.where.items():
+            if name == TRIAL:
+                keep &= points["trial_id"].str.startswith(wanted).to_numpy(dtype=bool)
+                continue
             texts = setting(points, name)
             if texts is None:
                 raise UsageError(
@@ -97,10 +103,14 @@ class Matches:
 def matched(a: Arm, b: Arm, *, accept: Collection[str] = ()) -> Matches:
     """Pair the points that agree in load, workload and every axis but those chosen to differ.
 
-    No pair is an answer: `ComparisonError` is raised only where a point has several partners.
+    Two points that are chosen by their trials are a pair, whatever differs. No pair is an answer:
+    `ComparisonError` is raised only where a point has several partners.
     """
+    if TRIAL in a.where and TRIAL in b.where and len(a.points) == len(b.points) == 1:
+        return Matches(rows=((0, 0),), names=(), chosen=frozenset(), alone=(0, 0))
     chosen = _chosen(a, b)
-    names = [name for name in _key_names(a, b, accept) if name not in chosen]
+    foreign = OTHERS_NAMES if (a.run.origin is None) != (b.run.origin is None) else frozenset()
+    names = [name for name in _key_names(a, b, accept) if name not in chosen | foreign]
     keys = [_keys(arm, names) for arm in (a, b)]
     places: dict[tuple[str, ...], int] = {}
     for row, key in enumerate(keys[1]):

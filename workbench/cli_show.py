@@ -113,7 +113,7 @@ def _trial_of(run: Run, prefix: str) -> str:
 
 
 def _show_trial(run: Run, trial: str, *, json: bool) -> None:
-    from workbench.cli_tables import show_metrics
+    from workbench.cli_tables import show_foreign, show_metrics
 
     record = run.trial(trial)
     say(f"{trial}: {record.state}{f' ({record.reason})' if record.reason else ''}")
@@ -124,6 +124,8 @@ def _show_trial(run: Run, trial: str, *, json: bool) -> None:
     }
     show_table("configuration", ("field", "value"), [(k, str(v)) for k, v in settings.items()])
     show_metrics(record.metrics)
+    if record.foreign:
+        show_foreign(record.foreign)
     gates = [(g.name, _result(g), g.message) for g in record.gates]
     show_table("gates", ("gate", "result", "message"), gates)
     if record.evals:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,7 +18,7 @@ from workbench.words import WITHIN_RUN, interval_words, marks_legend, point_mark
 if TYPE_CHECKING:
     import pandas as pd
 
-    from experiments.records import MetricValue
+    from experiments.records import ForeignNumber, MetricValue
     from workbench.fronts import Front
 
 SHORT = {
@@ -252,6 +252,21 @@ def _number(point: pd.Series, metric: str) -> dict[str, object]:
 def _heading(metric: str, room: bool) -> str:
     spec = METRICS.get(metric)
     return SHORT[metric] if metric in SHORT and not room else spec.heading if spec else metric
+
+
+def show_foreign(numbers: Sequence[ForeignNumber]) -> None:
+    """Every cell of an imported result, under the name and with the meaning of its tool."""
+    rows = [
+        (
+            one.key,
+            one.value if isinstance(one.value, str) else number(one.value),
+            one.unit,
+            one.metric or MISSING,
+            one.meaning,
+        )
+        for one in numbers
+    ]
+    show_table("what its file tells", ("its name", "value", "unit", "metric", "meaning"), rows)
 
 
 def _count(n: int | None) -> str:

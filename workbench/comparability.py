@@ -8,7 +8,7 @@ that one side lacks is a warning; silence would be a claim.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.comparability_rules import BLOCKING, RULES, Rule, Severity, Side
@@ -17,6 +17,12 @@ from workbench.figures_text import value_text
 from workbench.grouping import LOAD_FIELDS
 
 __all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
+
+
+LENGTHS = {
+    "prompt lengths": "workload.prompt_tokens",
+    "output lengths": "workload.output_tokens",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,13 +50,39 @@ def differences(
     UsageError where `accept` names nothing that could block.
     """
     _refuse_unknown(accept)
-    found = [_judged(rule, a, b) for rule in RULES if rule.matters(a) or rule.matters(b)]
+    rules = [rule for rule in RULES if rule.matters(a) or rule.matters(b)]
+    untold = [rule for rule in rules if any(_is_untold(rule, side) for side in (a, b))]
+    found = [_judged(rule, a, b) for rule in rules if rule not in untold]
     told = [one for one in found if one is not None]
     told = [_as_chosen(one) if one.name in chosen else one for one in told]
     told = [dataclasses.replace(one, accepted=one.name in accept) for one in told]
-    told += _settings(a, b, chosen)
+    told += [*_settings(a, b, chosen), *_origins(a, b, untold)]
     order = list(Severity)
     return tuple(sorted(told, key=lambda one: order.index(one.severity)))
+
+
+def _is_untold(rule: Rule, side: Side) -> bool:
+    """A fact that the file of another tool does not hold; of both sides silence is no agreement."""
+    return side.imported and rule.read(side) is None
+
+
+def _origins(a: Side, b: Side, untold: Sequence[Rule]) -> Iterator[Difference]:
+    """One warning a side that was imported: whose it is, and what its file does not tell."""
+    first, second = (_origin(side) for side in (a, b))
+    for label, side, origin in (("A", a, first), ("B", b, second)):
+        if side.imported:
+            names = [rule.name.replace("_", " ") for rule in untold if _is_untold(rule, side)]
+            names += [name for name, column in LENGTHS.items() if side.column(column) is None]
+            yield Difference(
+                name="origin", a=first, b=second, severity=Severity.WARN,
+                sentence=f"{label} was {origin}, whose file does not tell: {', '.join(names)}; "
+                "so these may differ.",
+            )  # fmt: skip
+
+
+def _origin(side: Side) -> str:
+    origin = side.run.origin
+    return "measured here" if origin is None else f"imported from {origin.get('tool')}"
 
 
 def _judged(rule: Rule, a: Side, b: Side) -> Difference | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.figures_text import value_text
@@ -62,6 +64,11 @@ class Side:
         return self.column("engine.accelerator") == ["cpu"] or self.simulated
 
     @cached_property
+    def imported(self) -> bool:
+        """True where another tool measured, and only its file is known."""
+        return self.run.origin is not None
+
+    @cached_property
     def simulated(self) -> bool:
         """True where nothing was computed at all."""
         return self.run.summary.engine == "simulated"
@@ -112,9 +119,38 @@ _CLOCKS = (("sm", "application"), ("sm", "max"), ("memory", "max"))
 
 
 def _device_name(side: Side) -> object:
+    """A tuple where another tool names it, by a word of its own."""
+    if side.imported:
+        told = side.column("engine.accelerator")
+        return tuple(told) if isinstance(told, list) else None
     if side.simulated:
         return "simulated"
     return side.environment("cpu_model") if side.on_cpu else side.devices("name")
+
+
+def _same_device(first: object, second: object) -> bool:
+    """Names of another tool are the same where they share a word with a digit: `h200`."""
+    if not isinstance(first, tuple) and not isinstance(second, tuple):
+        return first == second
+    if not isinstance(first, list | tuple) or not isinstance(second, list | tuple):
+        return False
+    ours, theirs = (
+        [set(re.findall(r"[a-z]*\d\w*", str(name).lower())) for name in names]
+        for names in (first, second)
+    )
+    return all(any(one & other for other in theirs) for one in ours) and all(
+        any(one & other for one in ours) for other in theirs
+    )
+
+
+def _model(side: Side) -> object:
+    """Names of the models, without the folder or the owner."""
+    found = side.column("engine.model")
+    return sorted({Path(name).name.lower() for name in found}) if isinstance(found, list) else None
+
+
+def _is_imported(side: Side) -> bool:
+    return side.imported
 
 
 def _tokenizer(side: Side) -> object:
@@ -175,8 +211,10 @@ _BLOCK, _WARN, _NOTE = Severity.BLOCK, Severity.WARN, Severity.NOTE
 RULES = (
     Rule(name="target", read=lambda s: s.simulated, severity=_BLOCK,
           why="a simulated target computes nothing"),
-    Rule(name="device", read=_device_name, severity=_BLOCK,
+    Rule(name="device", read=_device_name, severity=_BLOCK, same=_same_device,
           why="another device has another speed"),
+    Rule(name="model", read=_model, severity=_BLOCK, matters=_is_imported,
+          why="another model is other work"),
     Rule(name="checkpoint", read=_column("checkpoint"), severity=_BLOCK,
           why="other weights are other work, and draft with another acceptance"),
     Rule(name="tokenizer", read=_tokenizer, severity=_BLOCK,

@@ -6,6 +6,7 @@
     c.overall           # DataFrame, a row a metric: all matched points together
     c.points            # DataFrame, a row a matched point and metric
     c.configuration     # DataFrame: setting, a, b, chosen
+    c.bases, c.apart    # DataFrames: how another tool came by its numbers, and what only one tells
     c.gate(0.03, "output_tok_s_device")               # Verdict rows for CI (compare_gate)
     c.show()
 
@@ -27,6 +28,7 @@ from typing import TYPE_CHECKING
 from workbench.arms import Arm, Matches, matched, setting
 from workbench.catalogue import METRICS
 from workbench.comparability import Difference, Side, differences
+from workbench.compare_bases import apart_table, bases_table, shared_metrics
 from workbench.compare_gate import Gated, gated
 from workbench.compare_words import Delta, delta
 from workbench.effects import Basis, Measured, Reader, together
@@ -63,6 +65,19 @@ class Comparison:
     def blocked(self) -> tuple[Difference, ...]:
         """The differences that refuse every delta."""
         return tuple(one for one in self.differences if one.blocks)
+
+    @property
+    def bases(self) -> pd.DataFrame:
+        """How either side came by each metric that is compared: metric, label, a, b.
+
+        Empty where both sides were measured here.
+        """
+        return bases_table(self.a, self.b, self.metrics)
+
+    @property
+    def apart(self) -> pd.DataFrame:
+        """The metrics that only one side tells, so that they cannot be compared: label, why."""
+        return apart_table(self.a, self.b, self.metrics)
 
     @cached_property
     def overall(self) -> pd.DataFrame:
@@ -184,7 +199,7 @@ def compare(
     for arm in (first, second):
         if not len(arm.points):
             raise ComparisonError("has no valid point to compare.", where=arm.label)
-    found = matched(first, second, accept=accept)
+    found = _matched(first, second, accept)
     sides = [
         Side(run=arm.run, points=arm.points.iloc[[pair[k] for pair in found.rows]])
         if found.rows
@@ -204,12 +219,26 @@ def compare(
     )
 
 
+def _matched(a: Arm, b: Arm, accept: Collection[str]) -> Matches:
+    """The pairs. Where none can be made of another tool's points, what differs is told instead."""
+    try:
+        return matched(a, b, accept=accept)
+    except ComparisonError:
+        imported = a.run.origin is not None or b.run.origin is not None
+        sides = (Side(run=arm.run, points=arm.points) for arm in (a, b))
+        if not imported or not any(one.blocks for one in differences(*sides, accept=accept)):
+            raise
+    return Matches(rows=(), names=(), chosen=frozenset(), alone=(len(a.points), len(b.points)))
+
+
 def _metrics(a: Arm, b: Arm, wanted: Sequence[str] | None) -> tuple[str, ...]:
     for name in wanted or ():
         if name not in METRICS:
             raise UsageError(f"{name!r} is no metric.", where="--metric")
     if wanted:
         return tuple(wanted)
+    if a.run.origin is not None or b.run.origin is not None:
+        return shared_metrics(a, b)
     return tuple(
         name
         for name in COMPARED

@@ -35,12 +35,22 @@ def show_comparison(found: Comparison) -> None:
     left = f"; without a partner: {', '.join(alone)}" if alone else ""
     say(f"{pairs} matched point{'s' if pairs != 1 else ''}{left}")
     _show("B against A" if pairs == 1 else "B against A, all points together", found.overall)
+    show_bases(found)
     if (found.overall["basis"] == Basis.WITHIN_RUN).any():
         say(ONE_REPEAT, style="yellow")
     if pairs > 1:
         for name in found.metrics[: 3 if has_room() else 1]:
             rows = found.points[found.points["metric"] == name]
             _show(f"{METRICS[name].heading}, point by point", rows, by="point")
+
+
+def show_bases(found: Comparison) -> None:
+    """Of another tool's result: what its numbers mean, and which have no partner."""
+    rows = [tuple(map(str, row)) for row in found.bases[["label", "a", "b"]].to_numpy()]
+    if rows:
+        show_table("how either side came by it", ("metric", "A", "B"), rows)
+        for row in found.apart.itertuples():
+            say(f"not comparable: {row.label}: {row.why}")
 
 
 def show_differences(found: Comparison) -> None:

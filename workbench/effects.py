@@ -34,6 +34,7 @@ from workbench.stored_run import Run
 MOST_READ = 40
 """Trials whose requests one comparison reads: without several repeats nothing is judged anyway."""
 LACKING = "a repeat lacks it, or has none to take a ratio of"
+IMPORTED = "imported, so there are no requests to draw from"
 UNREAD = f"one repeat, and the requests of no more than {MOST_READ} trials are read"
 
 
@@ -210,6 +211,8 @@ class Reader:
             self._draws(side, tuple(found.values()), metric, values[side])
             for side, found in enumerate(ids)
         )
+        if any(arm.run.origin is not None for arm in self._arms):
+            return _alone(a, b, IMPORTED)
         if first is None or second is None:
             return _alone(a, b, "one repeat, with too few independent requests for an interval")
         length = min(len(first), len(second))
@@ -250,4 +253,5 @@ def repeat_numbers(run: Run) -> dict[str, int]:
 
 def _same_prompts(a: Run, b: Run) -> bool:
     """One run, or two of one seed: repeat i was asked the same on both sides."""
-    return a.run_id == b.run_id or a.plan.get("seed") == b.plan.get("seed")
+    seeds = (a.plan.get("seed"), b.plan.get("seed"))
+    return a.run_id == b.run_id or (None not in seeds and seeds[0] == seeds[1])

@@ -98,7 +98,7 @@ def metric_table(trial: TrialRecord) -> pd.DataFrame:
             "high": found.high,
             "n": found.n,
             "unit": spec.unit,
-            "definition": f"{spec.statistic} over {spec.basis}: {spec.definition}",
+            "definition": found.basis or f"{spec.statistic} over {spec.basis}: {spec.definition}",
             "reason": found.reason or "",
         }
         for name, spec in METRICS.items()

@@ -40,10 +40,11 @@ SURE_UP_TO = 3000
 
 
 def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFrame:
-    """One row a trial: x, y with .low .high .n, drawn, on_front, chance, hollow, group.
+    """One row a trial: x, y with .low .high .n .basis, drawn, on_front, chance, hollow, group.
 
-    `kind` says which rows may be compared with each other.
-    `points` has the columns of `Run.points()`, row by row the ones that `front` was made of.
+    A basis is None where the number was measured here, `imported` says that one of them was not.
+    `kind` says which rows may be compared with each other. `points` has the columns of
+    `Run.points()`, row by row the ones that `front` was made of.
     """
     plain = ("trial_id", "run_id", "repeat", "state", "reason", "labels")
     kept = [name for name in plain if name in points]
@@ -54,6 +55,8 @@ def marks_table(points: pd.DataFrame, front: Front, by: str | None) -> pd.DataFr
             column = axis.metric + part
             value = points.get(column)
             rows[side + part] = pd.to_numeric(value) if value is not None else np.nan
+        rows[f"{side}.basis"] = points.get(f"{axis.metric}.basis")
+    rows["imported"] = rows[["x.basis", "y.basis"]].notna().any(axis=1)
     rows["drawn"] = np.isfinite(rows["x"].astype(float)) & np.isfinite(rows["y"].astype(float))
     rows["on_front"] = front.on_front
     rows["chance"] = front.probability if len(points) <= SURE_UP_TO else np.nan
@@ -122,6 +125,7 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
         values,
         *(rows[side + part].tolist() for part in (".low", ".high", ".n")),
         rows["repeats"].tolist(),
+        rows[f"{side}.basis"].tolist(),
         strict=True,
     )
     return [
@@ -132,7 +136,8 @@ def _hover_numbers(rows: pd.DataFrame, side: str, axis: Axis) -> list[str]:
             else ""
         )
         + (f", n={n:.0f}" if n == n else "")
-        for value, low, high, n, repeats in cells
+        + (f"<br><i>{safe(short(basis, 110))}</i>" if isinstance(basis, str) else "")
+        for value, low, high, n, repeats, basis in cells
     ]
 
 
@@ -177,6 +182,9 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None
         parts.append("bands and opacity: 95 %, and the chance to be on the front")
     if len(rows) > SURE_UP_TO:
         parts.append(f"bands and chances only up to {SURE_UP_TO:,} points: filter")
+    if drawn["imported"].any():
+        count = int(drawn["imported"].sum())
+        parts.append(f"{count:,} square: imported, its tool's way to measure is in the hover")
     if drawn["hollow"].any():
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
     missing = rows.loc[~rows["drawn"], "state"].value_counts()

@@ -95,7 +95,7 @@ def _add_group(figure: go.Figure, group: Group, *, many: bool, dark: bool) -> No
     others = solid[~solid["on_front"]]
     faint = {"size": 8, "color": _by_chance(others, colour, 0.7 if dark else 0.5)}
     faint["line"] = {"width": 0}
-    hollow = {"size": 9, "symbol": "circle-open", "color": colour, "line": {"width": 1.5}}
+    hollow = {"size": 9, "color": colour, "line": {"width": 1.5}}
     strong = {"size": 11, "color": _by_chance(members, colour, 1.0)}
     strong["line"] = {"width": 1, "color": colour}
     few = len(rows) <= WHISKERS_UP_TO
@@ -108,8 +108,16 @@ def _add_group(figure: go.Figure, group: Group, *, many: bool, dark: bool) -> No
         if not part.empty:
             kind = go.Scattergl if many else go.Scatter
             whisker = colour if whiskers else None
+            marker["symbol"] = _shapes(part, "-open" if marker is hollow else "")
             figure.add_trace(kind(legendgroup=group.name, **_marker_trace(part, marker, whisker)))
     figure.add_trace(_legend_entry(group))
+
+
+def _shapes(rows: pd.DataFrame, kind: str) -> list[str] | str:
+    """Squares for what another tool measured, circles for what was measured here."""
+    if not rows["imported"].any():
+        return f"circle{kind}"
+    return [f"square{kind}" if imported else f"circle{kind}" for imported in rows["imported"]]
 
 
 def _by_chance(rows: pd.DataFrame, colour: str, unknown: float) -> list[str] | str:

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from workbench.bands import Band, Bands, Competitors, Draw, Estimate, Rows
+from workbench.catalogue import METRICS
 from workbench.errors import ComparisonError
 from workbench.grouping import comparison_groups, group_names
 from workbench.pareto import Axis, Mask, Values, front_mask, staircase
@@ -232,10 +233,11 @@ def _refuse_facts(points: pd.DataFrame, names: Sequence[str]) -> None:
 def _with_columns(points: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """The points with every column of `names`; ComparisonError where sound points lack one.
 
-    A run in which nothing was measured has no metric columns: they are missing, not wrong.
+    A run in which nothing was measured has no metric columns: they are missing, not wrong. So is
+    a known metric that another tool does not report.
     """
     absent = [name for name in names if name not in points.columns]
-    if absent and points["valid"].any():
+    if not METRICS.keys() >= set(absent) and points["valid"].any():
         near = difflib.get_close_matches(absent[0], [str(name) for name in points.columns], n=1)
         raise ComparisonError(
             f"the points have no column {absent[0]!r}.",

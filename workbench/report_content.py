@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from workbench.errors import WorkbenchError
 from workbench.figures_headline import headline
 from workbench.fronts import Front, pareto
+from workbench.joint import joint, together
 from workbench.report_facts import (
     definitions_table,
     differences_table,
@@ -19,6 +20,7 @@ from workbench.report_facts import (
     plan_name,
     reproduce_lines,
 )
+from workbench.report_imports import basis_table, imports_table
 from workbench.report_tables import (
     MOST_ROWS,
     SECTIONS,
@@ -60,6 +62,8 @@ class Content:
     problems: Table
     points: Table
     definitions: Table
+    imports: Table  # of runs that another tool measured; empty without any
+    bases: Table  # how that tool came by its numbers
     environment: Table
     missing_environment: Table
     plans: tuple[tuple[str, str], ...]  # file name, YAML
@@ -75,7 +79,7 @@ def gather(
     """The content of one report of `runs` (at least one), from their stored trials."""
     from workbench.report_verdicts import best_points, comparisons, effects
 
-    points = together([run.points() for run in runs])
+    points = joint(runs)
     by = "run_id" if len(runs) > 1 else None
     front = pareto(points, *headline(points).axes, by, runs=runs)
     summaries = [run.summary for run in runs]
@@ -93,6 +97,8 @@ def gather(
         problems=_problems(together([run.trials() for run in runs])),
         points=point_table(points, most=MOST_ROWS),
         definitions=definitions_table(points),
+        imports=imports_table(runs),
+        bases=basis_table(points),
         environment=environment_table(runs),
         missing_environment=missing_table(runs),
         plans=tuple((plan_name(run, runs), plan_yaml(run)) for run in runs),
@@ -101,14 +107,6 @@ def gather(
         sections=tuple(sections),
         several=by is not None,
     )
-
-
-def together(tables: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of all tables; a column that one lacks is missing there."""
-    import pandas as pd
-
-    filled = [table for table in tables if len(table)] or list(tables[:1])
-    return filled[0] if len(filled) == 1 else pd.concat(filled, ignore_index=True).copy()
 
 
 def plan_yaml(run: Run) -> str:

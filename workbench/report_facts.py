@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from workbench.catalogue import METRICS
 from workbench.comparability import Side, differences
 from workbench.figures_text import value_text
+from workbench.report_imports import UNJUDGED, import_lines
 from workbench.report_tables import SHOWN, Row, Table
 from workbench.words import counts_words
 
@@ -39,7 +40,9 @@ def _facts(run: Run) -> Row:
     summary = run.summary
     counts = counts_words(summary.counts) or "none"
     trials = f"{counts} of {summary.planned} planned ({summary.state})"
-    return (summary.model, summary.accelerator, summary.engine, summary.started_utc, trials)
+    tool = "" if run.origin is None else f" from {run.origin.get('tool')}"
+    engine = summary.engine + tool
+    return (summary.model, summary.accelerator, engine, summary.started_utc, trials)
 
 
 def differences_table(runs: Sequence[Run]) -> Table:
@@ -112,8 +115,13 @@ def reproduce_lines(runs: Sequence[Run]) -> Row:
     """The commands that measure the same again; equal trial ids show that it is the same."""
     lines: list[str] = []
     for run in runs:
+        if run.origin is not None:
+            lines += import_lines(run)
+            continue
         lines += _checkout(run)
         lines.append(f"workbench run {plan_name(run, runs)}")
+    if all(run.origin is not None for run in runs):
+        return tuple(lines)
     lines += [
         "# or, from the bundle that `workbench report --bundle` writes, with a verdict:",
         f"workbench reproduce {BUNDLE} --run",
@@ -133,6 +141,8 @@ def limits(runs: Sequence[Run], points: pd.DataFrame) -> Row:
     """What these numbers cannot carry."""
     labels = dict.fromkeys(label for run in runs for label in run.summary.labels)
     found = [f"Labelled: {label}." for label in labels]
+    if any(run.origin is not None for run in runs):
+        found.append(UNJUDGED)
     found.append(ONE_REPEAT if not len(points) or points["repeats"].max() == 1 else REPEATS)
     unsound = int((~points["valid"].astype(bool)).sum())
     if unsound:

@@ -15,6 +15,7 @@ from workbench.compare import compare
 from workbench.compare_words import Delta, change_words, range_words
 from workbench.errors import BenchError
 from workbench.figures_facts import Best, best
+from workbench.figures_headline import BEST, headline
 from workbench.figures_ratios import levels, matched_ratios
 from workbench.figures_text import axis_words, number, plural
 from workbench.fronts import comparison_groups
@@ -34,6 +35,7 @@ HEADLINES = (
 )
 JUDGED_BY = "output_tok_s_device"
 MOST_LEVELS, MOST_AXES = 6, 3
+MOST_TOLD = 12  # sentences about best points
 NOTHING_VALID = "No valid point was measured, so there is no answer yet."
 
 
@@ -47,11 +49,20 @@ def best_points(points: pd.DataFrame) -> Row:
     groups = sorted(set(names))
     found = [
         _best(top, words, of=f" of {group}" if len(groups) > 1 else "")
-        for metric, words in HEADLINES
+        for metric, words in _headlines(points)
         for group in groups
         if (top := best(sound[names == group], metric)).value is not None
     ]
-    return tuple(found) or (NOTHING_VALID,)
+    left = len(found) - MOST_TOLD
+    more = (f"{plural(left, 'more best point')}: see the front.",) if left > 0 else ()
+    return (*found[:MOST_TOLD], *more) or (NOTHING_VALID,)
+
+
+def _headlines(points: pd.DataFrame) -> tuple[tuple[str, str], ...]:
+    """With results of other tools the metrics that these report."""
+    if not any(str(name).endswith(".basis") for name in points.columns):
+        return HEADLINES
+    return tuple((name, BEST[name]) for name in headline(points).tiles if name in BEST)
 
 
 def _best(top: Best, words: str, *, of: str) -> str:
@@ -149,7 +160,7 @@ def _of_two(a: Run, b: Run) -> Iterator[str]:
             yield f"{head}: no difference is told, since what differs is {names}."
             return
         pairs = f"{len(found.matches.rows)} matched points"
-        wanted = [name for name, _ in HEADLINES if name in found.metrics]
+        wanted = [name for name, _ in HEADLINES if name in found.metrics] or found.metrics[:3]
         for told in map(found.verdict, wanted):
             yield f"{head}, {pairs}: {told.label}: {told.sentence}."
     except BenchError as error:

@@ -42,6 +42,7 @@ STYLE = (
     "text{font:12px system-ui,sans-serif;fill:#1b2430}.t{fill:#5c6775}.l{font-size:11px}"
     ".g{stroke:#e6e9ed}.h{fill:#fff;stroke-width:1.5}.b{opacity:.14}.s{fill:none;stroke-width:2}"
     ".w{stroke-width:1;opacity:.4}.f{stroke-width:8;stroke-linecap:round;opacity:.45}"
+    ".q{stroke-linecap:square;stroke-width:6}"
 )
 
 
@@ -52,6 +53,7 @@ class _Marks:
     values: Values  # [points, 2]
     bounds: Values  # [points, 2, 2] low and high of each axis; NaN where there is none
     hollow: np.ndarray
+    imported: np.ndarray  # measured by another tool
     on_front: np.ndarray
     colours: list[str]
     names: dict[str, str]  # group -> colour, in the order of the legend
@@ -112,12 +114,18 @@ def _marks(points: pd.DataFrame, front: Front) -> _Marks | None:
         values=values[drawn],
         bounds=front.competitors.bounds[drawn],
         hollow=hollow,
+        imported=_imported(rows, front),
         on_front=front.on_front[drawn],
         colours=[colours[name] for name in rows["group"]],
         names={**shown, **({"not valid": colours["not valid"]} if hollow.any() else {})},
         rows=rows,
         dashed=all("simulated" in labels for labels in rows["labels"]),
     )
+
+
+def _imported(rows: pd.DataFrame, front: Front) -> np.ndarray:
+    names = [name for axis in (front.x, front.y) if (name := f"{axis.metric}.basis") in rows]
+    return rows[names].notna().any(axis=1).to_numpy(bool)
 
 
 def _reach(marks: _Marks, side: int) -> Values:
@@ -192,20 +200,29 @@ def _whiskers(marks: _Marks, plot: _Plot) -> Iterator[str]:
 
 def _dots(marks: _Marks, plot: _Plot) -> Iterator[str]:
     """Beaten points as one path a colour, so that thousands stay small; the others above them."""
-    faint: dict[str, dict[str, None]] = {}
+    faint: dict[tuple[str, bool], dict[str, None]] = {}
     over: list[str] = []
     for k, (x, y) in enumerate(marks.values):
         left, down = plot.at(float(x), float(y))
-        where, colour = f'cx="{left:.1f}" cy="{down:.1f}"', marks.colours[k]
+        colour, square = marks.colours[k], bool(marks.imported[k])
         if marks.hollow[k]:
-            over.append(f'<circle class="h" {where} r="4" stroke="{colour}"/>')
+            over.append(_mark(left, down, 4, square, f'class="h" stroke="{colour}"'))
         elif marks.on_front[k]:
-            over.append(f'<circle {where} r="5" fill="{colour}"/>')
+            over.append(_mark(left, down, 5, square, f'fill="{colour}"'))
         else:
-            faint.setdefault(colour, {})[f"M{left:.0f} {down:.0f}h0"] = None
-    for colour, dots in faint.items():
-        yield f'<path class="f" d="{"".join(dots)}" stroke="{colour}"/>'
+            faint.setdefault((colour, square), {})[f"M{left:.0f} {down:.0f}h0"] = None
+    for (colour, square), dots in faint.items():
+        kind = "f q" if square else "f"
+        yield f'<path class="{kind}" d="{"".join(dots)}" stroke="{colour}"/>'
     yield from dict.fromkeys(over)
+
+
+def _mark(x: float, y: float, reach: int, square: bool, how: str) -> str:
+    """A square for what another tool measured, a circle for what was measured here."""
+    if square:
+        size = f'width="{2 * reach}" height="{2 * reach}"'
+        return f'<rect {how} x="{x - reach:.1f}" y="{y - reach:.1f}" {size}/>'
+    return f'<circle {how} cx="{x:.1f}" cy="{y:.1f}" r="{reach}"/>'
 
 
 def _labels(marks: _Marks, front: Front, plot: _Plot) -> Iterator[str]:

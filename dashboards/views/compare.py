@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pandas as pd
@@ -10,6 +11,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, markup, parts, reading
+from workbench.arms import TRIAL
 from workbench.comparability import Difference
 from workbench.figures import (
     ARM,
@@ -68,12 +70,12 @@ def _side(name: str, runs: dict[str, wb.RunSummary]) -> Side:
     picked = address.choose(
         label, list(runs), name, default=default, words=lambda n: parts.run_words(runs[n])
     )
-    options = _settings(picked)
+    options = [*_settings(picked), *_single_points(picked)]
     asked = address.parameter(f"{name}_where")
     texts = asked.split(",") if asked is not None else preset if picked == default else []
     where = st.multiselect(
         f"Only points of {label} with", options, default=[t for t in texts if t in options],
-        key=f"compare.{name}.{picked}", placeholder="all",
+        key=f"compare.{name}.{picked}", placeholder="all", format_func=_in_words(picked),
     )  # fmt: skip
     address.remember(f"{name}_where", ",".join(where) if where != preset else None)
     address.show(f"{name}_where", ",".join(where))
@@ -89,6 +91,25 @@ def _settings(run_id: str) -> list[str]:
         for value in found
         if "," not in value
     ]
+
+
+def _single_points(run_id: str) -> list[str]:
+    """Each valid point by its trial: one on either side makes a difference of two points."""
+    points = reading.reader(run_id).points()
+    ids = points.loc[points["valid"].astype(bool), "trial_id"]
+    return [f"{TRIAL}={name}" for name in ids.head(MAX_POINTS)]
+
+
+def _in_words(run_id: str) -> Callable[[str], str]:
+    """A setting as it is; a single point by its cell."""
+    trials = reading.reader(run_id).trials()
+    names = controls.trial_names(trials, trials)
+
+    def words(text: str) -> str:
+        name, _, value = text.partition("=")
+        return f"only {names.get(value, value)}" if name == TRIAL else text
+
+    return words
 
 
 def _defaults(runs: dict[str, wb.RunSummary]) -> dict[str, tuple[str, list[str]]]:
@@ -117,6 +138,7 @@ def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
         parts.html(markup.note(f"These cannot be compared: {found}"))
         return
     _differences(found, accepted)
+    _bases(found)
     if not found.blocked:
         _deltas(found)
 
@@ -170,6 +192,26 @@ def _differences(found: wb.Comparison, accepted: tuple[str, ...]) -> None:
     with st.expander(title, expanded=bool(found.blocked)):
         if rows:
             parts.html(markup.table(("", "Difference", "A", "B"), rows))
+
+
+def _bases(found: wb.Comparison) -> None:
+    """Of another tool's result: how either side came by its numbers, and what has no partner."""
+    bases, apart = found.bases, found.apart
+    if bases.empty and apart.empty:
+        return
+    with st.expander(f"How either side came by its numbers ({len(bases)} metrics)"):
+        cells = [
+            (markup.text(row.label, "name"), markup.text(row.a, "free soft"),
+             markup.text(row.b, "free soft"))
+            for row in bases.itertuples()
+        ]  # fmt: skip
+        parts.html(markup.table(("Metric", "A", "B"), cells))
+    with st.expander(f"What is not comparable, and why ({len(apart)} metrics)"):
+        cells = [
+            (markup.text(row.label, "name"), markup.text(row.why, "free soft"))
+            for row in apart.itertuples()
+        ]
+        parts.html(markup.table(("Metric", "Why"), cells))
 
 
 def _severity(one: Difference) -> str:

@@ -67,7 +67,7 @@ def _against(points: pd.DataFrame, metric: str, look: Look, reader: reading.Read
         parts.html(markup.section(wb.METRICS[metric].heading) + markup.note(f"None: {why}."))
         return
     by = fronts.default_grouping(points)
-    found = fronts.front(points, ACROSS, metric, by, reader.run)
+    found = fronts.front(points, ACROSS, metric, by, [reader.run])
     if found is not None:
         parts.figure(pareto(points, found, by=by, look=look), points, metric)
 

@@ -15,6 +15,7 @@ from workbench.figures import Look, headline, number, pareto, plural, target_mar
 MAX_ROWS = 200
 TABLE = "pareto.table"
 Kept = tuple[tuple[str, tuple[str, ...]], ...]
+Asked = tuple[str, str, str | None, Kept]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +26,7 @@ class View:
     y: str
     by: str | None
     kept: dict[str, list[str]]  # axis column -> values in words
+    beside: tuple[str, ...] = ()  # runs on the same picture
 
 
 def main() -> None:
@@ -34,33 +36,60 @@ def main() -> None:
     if summary is None:
         parts.empty_store()
         return
-    points = reading.reader(summary.run_id).points()
     with st.sidebar:
-        view = _controls(points)
+        beside = _beside(summary.run_id)
+        view = _controls(_points((summary.run_id, *beside)), beside)
     parts.live(lambda: _body(summary.run_id, view), summary.run_id)
 
 
-def _controls(points: pd.DataFrame) -> View | None:
+def _beside(run_id: str) -> tuple[str, ...]:
+    """Other runs, imported ones too, whose points are drawn on the same picture."""
+    others = {run.run_id: run for run in reading.summaries() if run.run_id != run_id}
+    asked = [name for name in (address.parameter("with") or "").split(",") if name in others]
+    picked = st.multiselect(
+        "Beside it", list(others), default=asked, key=f"pareto.with.{run_id}", placeholder="none",
+        format_func=lambda name: parts.run_words(others[name]),
+    )  # fmt: skip
+    address.remember("with", ",".join(picked) or None)
+    return tuple(picked)
+
+
+def _points(run_ids: tuple[str, ...]) -> pd.DataFrame:
+    """Of one run its points, of several all of them in one table."""
+    if len(run_ids) == 1:
+        return reading.reader(run_ids[0]).points()
+    counts = tuple(len(reading.reader(name).run.trial_ids()) for name in run_ids)
+    return _joint(reading.store_path(), run_ids, counts)
+
+
+@st.cache_resource(show_spinner=False, max_entries=8)
+def _joint(store: str, run_ids: tuple[str, ...], counts: tuple[int, ...]) -> pd.DataFrame:
+    """`counts` are the trials that are stored."""
+    del store, counts
+    return wb.joint([reading.reader(name).run for name in run_ids])
+
+
+def _controls(points: pd.DataFrame, beside: tuple[str, ...]) -> View | None:
     leads = headline(points)
     x = controls.metric(points, "Across", "x", leads.x)
     y = controls.metric(points, "Up", "y", leads.y)
     if x is None or y is None:
         return None
-    groups = fronts.groupings(points)
+    groups = [*(["run_id"] if beside else []), *fronts.groupings(points)]
     by = address.choose(
         "Colour and front by",
         ["", *groups],
         "group",
-        default=fronts.default_grouping(points) or "",
+        default="run_id" if beside else fronts.default_grouping(points) or "",
         words=fronts.group_words,
     )
-    return View(x=x, y=y, by=by or None, kept=controls.filters(points))
+    return View(x=x, y=y, by=by or None, kept=controls.filters(points), beside=beside)
 
 
 def _body(run_id: str, view: View | None) -> None:
     reader = reading.reader(run_id)
     summary = reader.refresh()
-    every = reader.points()
+    every = _points((run_id, *(view.beside if view is not None else ())))
     points, found = (every, None) if view is None else _found(run_id, len(every), view)
     parts.html(_heading(summary))
     parts.banners(summary)
@@ -69,7 +98,8 @@ def _body(run_id: str, view: View | None) -> None:
         trial_view.failures(reader.trials(), summary)
         return
     chosen = address.parameter("trial")
-    if chosen is not None and not reader.holds(chosen):
+    holder = _holder(reader, chosen, view)
+    if chosen is not None and not holder.holds(chosen):
         st.warning("The trial of this address is not stored in this run.")
     left, right = st.columns([2.2, 1], gap="medium")
     with left:
@@ -78,19 +108,30 @@ def _body(run_id: str, view: View | None) -> None:
         if hidden:
             parts.html(markup.note(f"{plural(hidden, 'point')} hidden by the filters at the left."))
     with right:
-        trial_view.drawer(reader, chosen, (view.y, view.x))
+        trial_view.drawer(holder, chosen, (view.y, view.x))
     _ranking(points, found, view)
+
+
+def _holder(reader: reading.Reader, trial_id: str | None, view: View) -> reading.Reader:
+    """The run on the picture that holds the trial; the run of the page where none does."""
+    found = (reading.reader(name) for name in view.beside)
+    others = [one for one in found if trial_id is not None and one.holds(trial_id)]
+    return others[0] if others and not reader.holds(trial_id or "") else reader
 
 
 def _found(run_id: str, count: int, view: View) -> tuple[pd.DataFrame, wb.Front | None]:
     kept = tuple((name, tuple(values)) for name, values in view.kept.items())
-    state = (count, len(reading.reader(run_id).run.trial_ids()))
-    return _front(reading.store_path(), run_id, state, (view.x, view.y, view.by, kept))
+    run_ids = (run_id, *view.beside)
+    state = (count, sum(len(reading.reader(name).run.trial_ids()) for name in run_ids))
+    return _front(reading.store_path(), run_ids, state, (view.x, view.y, view.by, kept))
 
 
 @st.cache_resource(show_spinner=False, max_entries=32)
 def _front(
-    store: str, run_id: str, state: tuple[int, int], asked: tuple[str, str, str | None, Kept]
+    store: str,
+    run_ids: tuple[str, ...],
+    state: tuple[int, int],
+    asked: tuple[str, str, str | None, Kept],
 ) -> tuple[pd.DataFrame, wb.Front | None]:
     """The points that the filters keep and their front; bands and chances are drawn once.
 
@@ -98,9 +139,9 @@ def _front(
     """
     del store, state
     x, y, by, kept = asked
-    reader = reading.reader(run_id)
-    points = controls.filtered(reader.points(), dict(kept))
-    return points, fronts.front(points, x, y, by, reader.run)
+    points = controls.filtered(_points(run_ids), dict(kept))
+    runs = [reading.reader(name).run for name in run_ids]
+    return points, fronts.front(points, x, y, by, runs)
 
 
 def _heading(summary: wb.RunSummary) -> str:

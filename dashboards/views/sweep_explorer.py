@@ -20,6 +20,7 @@ from workbench.figures import (
     main_effects,
     number,
     parallel_coordinates,
+    samples_words,
     span_words,
 )
 
@@ -105,7 +106,7 @@ def _load_row(row: pd.Series, run_id: str) -> tuple[markup.Cell, ...]:
         markup.text(row["load"], "fixed"),
         markup.Cell(html=markup.anchor(row["best"], target), kind="free"),
         markup.Cell(html=number(row["value"]), kind="num"),
-        markup.Cell(html=span or f"none, n={row['n']:,}", kind="num soft"),
+        markup.Cell(html=span or f"none, {samples_words(row['n'])}", kind="num soft"),
         markup.text(row["next"] if isinstance(row["next"], str) else "none", "free soft"),
         markup.figure_cell(row["next_value"], "only one configuration was measured here"),
         markup.text(apart(row), "soft"),

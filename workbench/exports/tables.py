@@ -22,7 +22,7 @@ def points_csv(runs: Sequence[Run]) -> bytes:
 
     A text that a spreadsheet would run as a formula gets an apostrophe.
     """
-    from workbench.report_content import together
+    from workbench.joint import together
 
     points = together([run.trials() for run in runs]).copy()
     for name in points.columns:

@@ -1,0 +1,196 @@
+"""Imports: what do others report?"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import streamlit as st
+
+import workbench as wb
+from dashboards import address, controls, markup, parts, reading
+from workbench.figures import cell_words, number, plural
+
+MAX_ROWS = 200
+MAX_NUMBERS = 400  # of one result's file
+EXAMPLE = "workbench import result.json --gpus 8"
+STATES = {True: "checked on a real file", False: "as its documentation says; no real file seen"}
+
+
+def main() -> None:
+    """Take files in, then what was recognised, dropped and kept of each, with its basis."""
+    parts.html(markup.headline("What do others report?"))
+    _drop()
+    runs = [run for run in reading.summaries() if run.engine == "imported"]
+    if runs:
+        _one(runs)
+    else:
+        parts.nothing("No other tool's result is stored yet. Drop files above; or:", EXAMPLE)
+    _formats()
+
+
+def _drop() -> None:
+    with st.form("import", border=True):
+        files = st.file_uploader(
+            "Result files of other tools", accept_multiple_files=True, key="import.files"
+        )
+        stated = st.number_input(
+            "Devices behind each result, where the files do not tell", min_value=0, step=1,
+            help="0: not stated. It is never guessed: without it there is no rate per device.",
+        )  # fmt: skip
+        sent = st.form_submit_button("Import", icon=":material/upload_file:")
+    if sent and files:
+        _take_in([(file.name, file.getvalue()) for file in files], int(stated) or None)
+
+
+def _take_in(files: list[tuple[str, bytes]], devices: int | None) -> None:
+    """Store the files as runs; one that cannot be read is told, and nothing is stored then."""
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [_written(Path(folder), *file) for file in files]
+            found = wb.import_files(paths, wb.Store(reading.store_path()), devices=devices)
+    except wb.BenchError as error:
+        where = Path(error.where or "").name
+        st.error(markup.plain(f"{where}: {error.what} {error.remedy or ''}"))
+        return
+    for path, run_id in found.known.items():
+        parts.html(markup.note(f"{path.name} is in the store already, as {run_id}."))
+    for run in found.runs:
+        told = f"{plural(run.planned, 'result')} of {(run.origin or {}).get('tool')}"
+        parts.html(markup.note(f"{told} stored as {run.run_id}."))
+    if found.runs:
+        address.remember("run", found.runs[-1].run_id)
+        st.cache_data.clear()  # the list of runs is one longer
+
+
+def _written(folder: Path, name: str, content: bytes) -> Path:
+    path = folder / (Path(name).name or "file")
+    path.write_bytes(content)
+    return path
+
+
+def _one(runs: list[wb.RunSummary]) -> None:
+    """One imported run: its files and notes, its rows with their basis, and all it tells."""
+    names = {run.run_id: run for run in runs}
+    picked = address.choose(
+        "Imported run", list(names), "run", default=next(iter(names)),
+        words=lambda name: parts.run_words(names[name]),
+    )  # fmt: skip
+    reader = reading.reader(picked)
+    parts.html(_origin(reader.run.origin or {}, names[picked]))
+    points = reader.points()
+    told = [n for n in wb.METRICS if f"{n}.n" in points and points[n].notna().any()]
+    parts.html(markup.section(f"{plural(len(points), 'result')}, by our metrics"))
+    if told:
+        _basis(points, told)
+    else:
+        parts.html(markup.note("No number of these files means the same as one of ours."))
+    _results(points, told, picked)
+    _numbers(reader, picked)
+
+
+def _origin(origin: dict[str, object], summary: wb.RunSummary) -> str:
+    """What was recognised, and what was dropped and why."""
+    files = [file for file in _listed(origin.get("files")) if isinstance(file, dict)]
+    stated = origin.get("devices_stated")
+    rows = [
+        ("tool", origin.get("tool")),
+        ("version", origin.get("tool_version") or "not told by the file"),
+        ("format", f"{origin.get('format')}: {STATES[bool(origin.get('format_seen'))]}"),
+        *(("file", f"{file.get('name')}, {file.get('sha256', '')[:16]}") for file in files),
+        ("devices", "not stated" if stated is None else f"{stated}, stated at the import"),
+        ("model", summary.model),
+        ("accelerator", summary.accelerator),
+    ]
+    cells = [(markup.text(name, "soft"), markup.text(value, "free")) for name, value in rows]
+    notes = [str(note) for note in _listed(origin.get("notes"))]
+    dropped = "".join(map(markup.note, notes)) or markup.note("Nothing was dropped.")
+    link = markup.anchor("Beside others on a front", address.link("pareto", run=summary.run_id))
+    return (
+        markup.section("What was recognised")
+        + markup.table(("", ""), cells)
+        + markup.section("What was dropped, and why")
+        + dropped
+        + f'<p class="wb-note">{link}</p>'
+    )
+
+
+def _listed(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _basis(points: pd.DataFrame, told: list[str]) -> None:
+    """How the tool came by each metric that it fills."""
+    metric = address.choose("Metric", told, "by", default=told[0], words=controls.heading)
+    bases = points.get(f"{metric}.basis", pd.Series(dtype=object)).dropna().unique()
+    for basis in bases[:3]:
+        parts.html(markup.note(f"{wb.METRICS[metric].label} there: {basis}."))
+    parts.html(markup.note(f"Ours: {wb.METRICS[metric].definition}."))
+
+
+def _results(points: pd.DataFrame, told: list[str], run_id: str) -> None:
+    shown = told[:6]
+    cells = [
+        (
+            markup.Cell(
+                html=markup.anchor(
+                    words or str(row["trial_id"]),
+                    address.link("run", run=run_id, trial=row["trial_id"]),
+                ),
+                kind="free",
+            ),
+            markup.Cell(html=markup.pill(str(row["state"])), title=str(row["reason"] or "")),
+            *(markup.figure_cell(row[name], str(row[f"{name}.reason"] or "")) for name in shown),
+        )
+        for words, (_, row) in zip(
+            cell_words(points, points.head(MAX_ROWS)), points.head(MAX_ROWS).iterrows(), strict=True
+        )
+    ]
+    heads = ("Result", "", *(controls.heading(name) for name in shown))
+    parts.html(markup.table(heads, cells, stacked=True))
+
+
+def _numbers(reader: reading.Reader, run_id: str) -> None:
+    """Every cell of one result, under its tool's name."""
+    trials = reader.trials()
+    names = controls.trial_names(trials, trials.head(controls.MAX_TRIALS))
+    options = list(names)
+    picked = address.choose(
+        "Every number of", options, "trial", default=options[0], words=names.__getitem__
+    )
+    record = reading.trial(run_id, picked)
+    cells = [
+        (
+            markup.text(one.key, "name"),
+            markup.text(_value(one), "num", one.reason or ""),
+            markup.text(one.unit, "soft"),
+            markup.text(one.metric or "—", "soft"),
+            markup.text(one.meaning, "free soft"),
+        )
+        for one in record.foreign[:MAX_NUMBERS]
+    ]
+    with st.expander(f"{plural(len(record.foreign), 'cell')} of its file"):
+        parts.html(markup.table(("Its name", "Value", "Unit", "Our metric", "Meaning"), cells))
+
+
+def _value(one: wb.ForeignNumber) -> str:
+    return one.value if isinstance(one.value, str) else number(one.value)
+
+
+def _formats() -> None:
+    with st.expander("What can be imported"):
+        rows = [
+            (
+                markup.text(one.tool, "name"),
+                markup.text(one.title, "free"),
+                markup.text(one.expects, "free soft"),
+                markup.text(STATES[one.seen], "soft free"),
+            )
+            for one in wb.IMPORT_FORMATS
+        ]
+        parts.html(markup.table(("Tool", "File", "Recognised by", "State"), rows))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,113 @@
+"""Results of other tools on every page, beside ours on one picture, and taken in by a page."""
+
+import json
+
+import pytest
+
+import workbench as wb
+from dashboards.views import imports
+from tests.dashboards.conftest import shown, walk
+from tests.fakes import measured, records
+from tests.fakes.foreign_files import FOLDER
+from workbench.exports.vllm_json import vllm_files
+
+RAW = "inferencex_raw/dsr1_1k1k_fp4_sglang_tp8_ep1_dpa_false_conc4_b200.json"
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    """Runs of our own, one of them also as vLLM would have written it, and others' files."""
+    folder = tmp_path_factory.mktemp("imported")
+    run = records.fill_store(folder, [measured.trial(count=240)])
+    (content,) = vllm_files(run).values()
+    path = folder.parent / "ours-as-vllm.json"
+    path.write_text(json.dumps(json.loads(content) | {"<img onerror=alert(1)>": "<script>x"}))
+    files = ("inferencex/agg_dsr1_1k1k.json", "guidellm/guidellm_report_v2.json",
+             "aiperf/qwen_concurrency1_gpu_telemetry_export.jsonl")  # fmt: skip
+    wb.import_files([path, *(FOLDER / name for name in files)], wb.Store(folder), devices=None)
+    return folder
+
+
+def runs_of(store):
+    return {run.run_id.split("-", 2)[2]: run.run_id for run in wb.Store(store).runs()}
+
+
+def named(store, part):
+    return next(run_id for name, run_id in runs_of(store).items() if part in name)
+
+
+def test_every_page_opens_on_an_imported_run(store):
+    """The newest run of the store is one of them: pages choose it by themselves."""
+    assert wb.Store(store).runs()[0].engine == "imported"
+    for page, app in walk(store, skipped=("live",)):
+        assert not app.exception, (page, app.exception)
+        assert not app.error, (page, app.error)
+
+
+@pytest.mark.parametrize("page", ["overview", "pareto", "sweep_explorer", "run", "compare"])
+def test_rows_without_a_count_of_samples_are_shown(store, open_page, page):
+    app = open_page(store, page, run=named(store, "inferencex"))
+    assert not app.exception, app.exception
+    assert not app.error
+
+
+def test_the_page_says_what_was_recognised_and_what_was_dropped(store, open_page):
+    text = shown(open_page(store, "imports", run=named(store, "inferencex")))
+    assert "InferenceX" in text
+    assert "std_intvty was dropped" in text
+    assert "agg_dsr1_1k1k.json" in text
+    assert "checked on a real file" in text
+
+
+def test_the_page_shows_how_the_tool_came_by_a_metric(store, open_page):
+    app = open_page(store, "imports", run=named(store, "inferencex"), by="tok_s_user_p50")
+    text = shown(app)
+    assert "InferenceX median_intvty: 1 / median((E2E - TTFT) / (output tokens - 1)" in text
+    assert "median over requests of 1 / TPOT" in text
+
+
+def test_texts_of_a_foreign_file_stay_text(store, open_page):
+    text = shown(open_page(store, "imports", run=named(store, "vllm")))
+    assert "<img" not in text.replace("<img ", "<IMG ") or "&lt;img" in text
+    assert "<script>x" not in text
+
+
+def test_files_that_are_dropped_become_runs(tmp_path, monkeypatch, open_page):
+    folder = tmp_path / "store"
+    app = open_page(folder, "imports")
+    assert "No other tool" in shown(app)
+    (uploader,) = app.get("file_uploader")
+    assert uploader.proto.multiple_files
+    monkeypatch.setattr(imports.reading, "store_path", lambda: str(folder))
+    paths = [("../../escape.json", (FOLDER / RAW).read_bytes())]
+    imports._take_in(paths, 8)
+    (run,) = wb.Store(folder).runs()
+    assert wb.Store(folder).run(run.run_id).origin["files"][0]["name"] == "escape.json"
+    assert not (tmp_path / "escape.json").exists()
+
+
+def test_ours_and_theirs_are_on_one_picture_with_shapes_of_their_own(store, open_page):
+    ours = min(runs_of(store).values())
+    theirs = named(store, "vllm")
+    query = {"run": ours, "with": theirs, "x": "tpot_compat_s_mean", "y": "output_tok_s"}
+    app = open_page(store, "pareto", **query)
+    assert not app.exception
+    (figure,) = [json.loads(chart.proto.spec) for chart in app.get("plotly_chart")]
+    symbols = set()
+    for trace in figure["data"]:
+        symbol = trace.get("marker", {}).get("symbol") or []
+        symbols |= {symbol} if isinstance(symbol, str) else set(symbol)
+    assert {"circle", "square"} <= symbols
+    assert "imported, its tool" in shown(app)
+    hovers = [h for trace in figure["data"] for h in (trace.get("hovertext") or []) if h]
+    assert any("vLLM bench serve mean_tpot_ms" in hover for hover in hovers)
+
+
+def test_a_comparison_lists_bases_and_what_has_no_partner(store, open_page):
+    a, b = min(runs_of(store).values()), named(store, "vllm")
+    app = open_page(store, "compare", a=a, b=b, a_where="", b_where="")
+    assert not app.exception
+    labels = [expander.label for expander in app.expander]
+    assert any(label.startswith("How either side came by its numbers") for label in labels)
+    assert any(label.startswith("What is not comparable, and why") for label in labels)
+    assert "whose file does not tell" in shown(app)
