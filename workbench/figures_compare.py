@@ -47,7 +47,7 @@ def change_words(ratio: float | None, low: float | None, high: float | None) -> 
 
 
 def _signed(ratio: float) -> str:
-    change = 100 * (ratio - 1)
+    change = round(100 * (ratio - 1), 9)  # no digits of the arithmetic itself
     return ("+" if change > 0 else "") + number(change)
 
 

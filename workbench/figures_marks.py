@@ -183,8 +183,8 @@ def subtitle(given: str, rows: pd.DataFrame, drawn: pd.DataFrame, by: str | None
     if len(rows) > SURE_UP_TO:
         parts.append(f"bands and chances only up to {SURE_UP_TO:,} points: filter")
     if drawn["imported"].any():
-        count = int(drawn["imported"].sum())
-        parts.append(f"{count:,} square: imported, its tool's way to measure is in the hover")
+        squares = plural(int(drawn["imported"].sum()), "square")
+        parts.append(f"{squares}: imported, the hover says how their tool measures")
     if drawn["hollow"].any():
         parts.append(f"{drawn['hollow'].sum():,} hollow: not valid")
     missing = rows.loc[~rows["drawn"], "state"].value_counts()

@@ -211,11 +211,12 @@ def _add_staircases(
 
 
 def _legend_entry(group: Group) -> go.Scatter:
+    shape = "square" if group.rows["imported"].all() else "circle"
     return go.Scatter(
         x=[None],
         y=[None],
         mode="markers",
-        marker={"size": 10, "color": group.colour},
+        marker={"size": 10, "color": group.colour, "symbol": shape},
         name=safe(short(group.name, 40)),
         legendgroup=group.name,
         showlegend=bool(group.name),

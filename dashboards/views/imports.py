@@ -10,9 +10,10 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, markup, parts, reading
+from workbench.columns import by_axes
 from workbench.figures import cell_words, number, plural
 
-MAX_ROWS = 200
+MAX_METRICS = 12
 MAX_NUMBERS = 400  # of one result's file
 EXAMPLE = "workbench import result.json --gpus 8"
 STATES = {True: "checked on a real file", False: "as its documentation says; no real file seen"}
@@ -86,7 +87,7 @@ def _one(runs: list[wb.RunSummary]) -> None:
         _basis(points, told)
     else:
         parts.html(markup.note("No number of these files means the same as one of ours."))
-    _results(points, told, picked)
+    _results(points, told)
     _numbers(reader, picked)
 
 
@@ -129,26 +130,18 @@ def _basis(points: pd.DataFrame, told: list[str]) -> None:
     parts.html(markup.note(f"Ours: {wb.METRICS[metric].definition}."))
 
 
-def _results(points: pd.DataFrame, told: list[str], run_id: str) -> None:
-    shown = told[:6]
-    cells = [
-        (
-            markup.Cell(
-                html=markup.anchor(
-                    words or str(row["trial_id"]),
-                    address.link("run", run=run_id, trial=row["trial_id"]),
-                ),
-                kind="free",
-            ),
-            markup.Cell(html=markup.pill(str(row["state"])), title=str(row["reason"] or "")),
-            *(markup.figure_cell(row[name], str(row[f"{name}.reason"] or "")) for name in shown),
-        )
-        for words, (_, row) in zip(
-            cell_words(points, points.head(MAX_ROWS)), points.head(MAX_ROWS).iterrows(), strict=True
-        )
-    ]
-    heads = ("Result", "", *(controls.heading(name) for name in shown))
-    parts.html(markup.table(heads, cells, stacked=True))
+def _results(points: pd.DataFrame, told: list[str]) -> None:
+    """One row a result; numbers stay numbers, so that they sort."""
+    rows = by_axes(points)
+    table = pd.DataFrame({"Result": cell_words(points, rows), "State": rows["state"].tolist()})
+    for name in told[:MAX_METRICS]:
+        table[controls.heading(name)] = rows[name].to_numpy(float)
+    digits = dict.fromkeys(table.select_dtypes("float"), number)
+    height = "auto" if len(table) < 12 else 430
+    st.dataframe(table.style.format(digits), hide_index=True, height=height)
+    if len(told) > MAX_METRICS:
+        more = len(told) - MAX_METRICS
+        parts.html(markup.note(f"{plural(more, 'more metric')} on the other pages."))
 
 
 def _numbers(reader: reading.Reader, run_id: str) -> None:

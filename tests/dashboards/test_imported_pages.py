@@ -98,7 +98,7 @@ def test_ours_and_theirs_are_on_one_picture_with_shapes_of_their_own(store, open
         symbol = trace.get("marker", {}).get("symbol") or []
         symbols |= {symbol} if isinstance(symbol, str) else set(symbol)
     assert {"circle", "square"} <= symbols
-    assert "imported, its tool" in shown(app)
+    assert "imported, the hover says how their tool measures" in shown(app)
     hovers = [h for trace in figure["data"] for h in (trace.get("hovertext") or []) if h]
     assert any("vLLM bench serve mean_tpot_ms" in hover for hover in hovers)
 

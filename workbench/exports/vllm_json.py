@@ -31,6 +31,9 @@ RATES = {
 }
 
 
+PER_CENT = frozenset({"spec_decode_acceptance_rate"})  # as its own code writes it
+
+
 def vllm_files(run: Run) -> dict[str, bytes]:
     """`<trial>.json` -> document, of every trial that was measured, the invalid ones included."""
     return {f"{t.trial_id}.json": to_json(document(t)).encode() for t in measured(run)}
@@ -82,8 +85,9 @@ def _counts(trial: Trial) -> dict[str, object]:
 def _rates(trial: Trial, missing: dict[str, str]) -> dict[str, object]:
     found: dict[str, object] = {}
     for name, metric in RATES.items():
-        found[name] = trial.value(metric)
-        if found[name] is None:
+        value = trial.value(metric)
+        found[name] = value * 100 if value is not None and name in PER_CENT else value
+        if value is None:
             missing[name] = trial.reason(metric)
     return found
 
@@ -142,6 +146,7 @@ def _ours(trial: Trial) -> dict[str, object]:
         "workbench_state": trial.document["state"],
         "workbench_reason": trial.document["reason"],
         "workbench_labels": trial.labels,
+        "workbench_repeat": trial.document["repeat"],
         "workbench_axes": dict(trial.point["axes"]),
         "workbench_code": trial.run.code_version,
     }

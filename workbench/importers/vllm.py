@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from experiments.records import AxisValue, ForeignNumber
-from workbench.importers.cells import count, listed, mapping, number, numbers, rows, text
+from workbench.grouping import LOAD_FIELDS
+from workbench.importers.cells import axis, count, listed, mapping, number, numbers, rows, text
 from workbench.importers.document import Document, Form
 from workbench.importers.foreign import (
     Column,
@@ -109,14 +110,17 @@ def serve_point(row: Mapping[str, object]) -> ForeignPoint:
         numbers=found + leftovers(row, taken),
         samples=done,
         failed=count(row.get("failed")),
-        repeat=count(row.get("run_number")) or 0,
+        repeat=count(row.get("run_number", row.get("workbench_repeat"))) or 0,
         duration_s=number(row.get("duration")),
     )
 
 
 def _engine(row: Mapping[str, object]) -> dict[str, AxisValue]:
+    """The model, who served, and what our own export keeps of its point's axes."""
+    axes = mapping(row.get("workbench_axes"))
+    ours = {name: axis(value) for name, value in axes.items() if name not in LOAD_FIELDS}
     framework = text(row.get("backend")) or text(row.get("endpoint_type"))
-    found = {"model": text(row.get("model_id")), "framework": framework}
+    found = {**ours, "model": text(row.get("model_id")), "framework": framework}
     return {name: value for name, value in found.items() if value is not None}
 
 

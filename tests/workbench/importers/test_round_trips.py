@@ -37,9 +37,21 @@ def test_vllm_json(tmp_path, run, trial):
     point = back(tmp_path, content)
     same = ("output_tok_s", "total_tok_s", "request_s", "ttft_s_mean", "ttft_s_p50", "ttft_s_p99",
             "tpot_compat_s_mean", "tpot_compat_s_p50", "icl_s_p50", "e2e_s_mean", "e2e_s_p90",
-            "duration_s")  # fmt: skip
+            "duration_s", "acceptance_length", "acceptance_rate")  # fmt: skip
     held(point, trial, [name for name in same if name in trial.metrics])
     assert point["completed_requests"] == 240
+
+
+def test_vllm_json_keeps_the_axes_of_the_point(tmp_path):
+    run = records.fill_store(tmp_path / "ours")
+    paths = []
+    for name, content in vllm_files(run).items():
+        paths.append(tmp_path / name)
+        paths[-1].write_bytes(content)
+    points = imported(tmp_path, *paths).points()
+    mine = {name for name in run.points() if name.startswith("axis.")}
+    assert mine - {"axis.batch_size"} <= set(points)
+    assert len(points) == len(paths)
 
 
 def test_llm_d_report(tmp_path, run, trial):
