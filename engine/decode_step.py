@@ -78,7 +78,7 @@ class DecodeStep:
         return ForwardBatch(
             token_ids=seen[..., 0].flatten(),
             positions=(rows.first.unsqueeze(1) + number).flatten(),
-            sequence_index=sequence_index.expand(-1, each).flatten(),
+            sequence_index=sequence_index.expand(-1, each).flatten().contiguous(),
             query_start=tuple(range(0, (count + 1) * each, each)),
             context_length=(shape.context - each,) * count,
             behind=shape.context - each - rows.first,

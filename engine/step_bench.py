@@ -134,11 +134,16 @@ class _Samples:
         self.seconds.setdefault(name, []).append(value)
 
 
-def measure(source: ModelSource, values: dict[str, ConfigValue], load: Load) -> Iterator[Found]:
+def measure(
+    source: ModelSource,
+    values: dict[str, ConfigValue],
+    load: Load,
+    variants: Sequence[str] = tuple(VARIANTS),
+) -> Iterator[Found]:
     """Serve the load under every variant; `values` configure the engine."""
     device, once = Watched(EngineConfig.from_mapping(values).accelerator), LoadedOnce(source)
-    engines = {name: _engine(once, values, load, device, name) for name in VARIANTS}
-    samples = {name: _Samples() for name in VARIANTS}
+    engines = {name: _engine(once, values, load, device, name) for name in variants}
+    samples = {name: _Samples() for name in variants}
     for number in range(load.rounds + 1):
         for name, engine in engines.items():
             target = samples[name] if number else _Samples()
@@ -258,6 +263,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--variant", choices=VARIANTS, action="append", help="all, if not given")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args(arguments)
     load = Load(
@@ -271,7 +277,7 @@ def main(arguments: Sequence[str]) -> int:
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
     source = _DUMMIES[given.shape]() if given.shape else CheckpointSource()
     named = {"model": given.shape or given.model}
-    found = list(measure(source, {**named, **values}, load))
+    found = list(measure(source, {**named, **values}, load, given.variant or tuple(VARIANTS)))
     lines = [_line(one) for one in found]
     if given.json:
         document = {"load": asdict(load), "found": [asdict(one) for one in found]}

@@ -50,7 +50,7 @@ def best_rows(scores: Tensor, k: int, pages: Pages) -> Tensor:
 
 
 def first_argmax(scores: Tensor) -> Tensor:
-    """Index of the largest of the last dimension, the lowest one on ties."""
+    """Index of the largest of the last dimension, the lowest one on ties; the last among NaN."""
     columns = torch.arange(scores.shape[-1], device=scores.device)
     best = scores == scores.amax(-1, keepdim=True)
-    return torch.where(best, columns, scores.shape[-1]).amin(-1)
+    return torch.where(best, columns, scores.shape[-1] - 1).amin(-1)

@@ -162,6 +162,25 @@ def test_padding_chooses_no_expert_and_writes_no_live_row(monkeypatch):
     assert any((chosen[:12] < 0).any() for chosen in padded), "drafts beyond an end are padding"
 
 
+@pytest.mark.parametrize("sequences", [1, 2])
+def test_kernels_get_tables_that_lie_in_one_piece(sequences):
+    """A kernel takes rows one after the other; a view of one number spread over many has none."""
+    seen = []
+
+    def watched(queries, own, *rest):
+        seen.append([t.is_contiguous() for t in (own.slots, own.positions, own.floors)])
+        return IN_PLACE.attend_cached(queries, own, *rest)
+
+    source = replace(PLAIN, ops=replace(IN_PLACE, attend_cached=watched))
+    config = EngineConfig(**EXACT, draft_length=3, max_num_seqs=2, replay_keep_tokens=KEEP)
+    target = erratic_engine(config, source, 0, FakeRecorder())
+    for number in range(sequences):
+        target.add_request(ask(str(number)))
+    run(target)
+    assert seen
+    assert all(all(each) for each in seen)
+
+
 @pytest.mark.parametrize(
     "params",
     [

@@ -210,8 +210,8 @@ class _InPlace:
 
 
 def _for_each_row(values: Tensor, size: int) -> Tensor:
-    """Values [R] of sequences for each of their rows: [R * size]."""
-    return values.unsqueeze(1).expand(-1, size).flatten()
+    """Values [R] of sequences for each of their rows: [R * size], laid out in memory."""
+    return values.unsqueeze(1).expand(-1, size).flatten().contiguous()  # of one it is a view
 
 
 def _read_stage(weights: Weights, config: DeepseekV41Config, number: int) -> Stage:
