@@ -175,7 +175,7 @@ class DecodeInputsBuilder:
             "drafts": _padded(rows.drafts, count, 0),
             "block_count": _padded(rows.blocks, count, 0),
         }
-        news = table.news(rows.entries)
+        news = table.news_of_blocks(rows.entries, rows.slots, rows.blocks)
         fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
         values |= {name: _padded(news[name], key.news, filler) for name, filler in fill.items()}
         return values | {
@@ -203,10 +203,7 @@ class _Rows:
         if not all(entry.known == 1 and entry.samples for entry in entries):
             return None
         table = np.array(
-            [
-                (e.slot.id, e.slot.generation, e.first, e.drafts, e.settled, len(e.blocks))
-                for e in entries
-            ],
+            [(*e.slot, e.first, e.drafts, e.settled, e.block_count) for e in entries],
             dtype=np.int64,
         )
         return cls(entries, *table.T)

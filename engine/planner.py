@@ -44,9 +44,13 @@ class Planner:
     def plan(self, step: int, time_ns: int) -> StepPlan:
         """Choose the rows of step number `step`; takes slots and blocks, preempts."""
         plan = StepPlan(number=step, budget=self._limits.max_num_batched_tokens)
-        running = self._queues.running
-        decoding = [s for s in running if s.is_decoding and not s.will_end]
-        prefilling = [s for s in running if not s.is_decoding]
+        decoding: list[Sequence] = []
+        prefilling: list[Sequence] = []
+        for sequence in self._queues.running:
+            if not sequence.is_decoding:
+                prefilling.append(sequence)
+            elif not sequence.will_end:
+                decoding.append(sequence)
         self._place_all(decoding, plan)
         self._deal_drafts(plan, self._next_chunk(prefilling))
         self._place_all(prefilling, plan)
@@ -61,7 +65,9 @@ class Planner:
             known = self._next_known(sequence)
             if known > plan.budget:
                 break  # nobody overtakes
-            if self._make_room(sequence, known, plan):
+            if not self._holdings.missing(sequence, sequence.computed + known):
+                plan.place(sequence, known)
+            elif self._make_room(sequence, known, plan):
                 self._holdings.grow(sequence, sequence.computed + known)
                 plan.place(sequence, known)
             else:

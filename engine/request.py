@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 RequestId = NewType("RequestId", str)
 
@@ -75,8 +75,7 @@ class TokenLogprob:
     top: tuple[tuple[int, float], ...] = ()  # (token id, logprob), best first
 
 
-@dataclass(frozen=True, kw_only=True)
-class RequestOutput:
+class RequestOutput(NamedTuple):
     """What one engine step adds to one request: 0 or more tokens, delivered together.
 
     Times are `time.perf_counter_ns()` of the host (CLOCK_MONOTONIC: comparable between the

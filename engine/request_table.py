@@ -40,26 +40,32 @@ class RequestTable:
 
     def news(self, entries: Sequence[ScheduledSequence]) -> dict[str, list[int]]:
         """Blocks that the device lacks, as `table_rows`, `table_columns` and `table_blocks`."""
-        rows: list[int] = []
-        columns: list[int] = []
-        blocks: list[int] = []
         slots = np.array([entry.slot.id for entry in entries])
         generations = np.array([entry.slot.generation for entry in entries])
-        counts = np.array([len(entry.blocks) for entry in entries])
         is_new = self._generations[slots] != generations
         self._generations[slots] = generations
         self._known_blocks[slots[is_new]] = 0
         self._has_tokens[slots[is_new]] = False
         is_ahead = np.array([entry.is_ahead for entry in entries])
         assert self._has_tokens[slots[is_ahead]].all(), "a row is read before it is written"
+        self._has_tokens[slots] |= np.array([entry.samples for entry in entries])
+        counts = np.array([entry.block_count for entry in entries])
+        return self.news_of_blocks(entries, slots, counts)
+
+    def news_of_blocks(
+        self, entries: Sequence[ScheduledSequence], slots: Ints, counts: Ints
+    ) -> dict[str, list[int]]:
+        """The same of entries that have run here before, in these slots, with so many blocks."""
+        rows: list[int] = []
+        columns: list[int] = []
+        blocks: list[int] = []
         for index in np.flatnonzero(self._known_blocks[slots] < counts).tolist():
             slot, count = int(slots[index]), int(counts[index])
             known = int(self._known_blocks[slot])
             rows += [slot] * (count - known)
             columns += range(known, count)
-            blocks += (block.id for block in entries[index].blocks[known:])
+            blocks += (block.id for block in entries[index].holding[known:count])
         self._known_blocks[slots] = counts
-        self._has_tokens[slots] |= np.array([entry.samples for entry in entries])
         return {"table_rows": rows, "table_columns": columns, "table_blocks": blocks}
 
     def has_newest(self, slots: Ints, generations: Ints) -> NDArray[np.bool_]:

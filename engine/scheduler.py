@@ -167,7 +167,8 @@ class Scheduler:
             samples=sequence.computed + known == sequence.most_tokens,
             is_ahead=sequence.sampling_steps_in_flight > 0,
             slot=slot_of(sequence),
-            blocks=tuple(sequence.blocks),
+            holding=sequence.blocks,
+            block_count=len(sequence.blocks),
         )
         sequence.computed += entry.rows
         sequence.last_step = self._planned
@@ -194,7 +195,8 @@ class Scheduler:
             return sequence.last_output(time_ns, FinishReason.ERROR, result.error)
         prompt_rows = min(entry.known, sequence.prompt_tokens - entry.first)
         self.counts.prompt_tokens += max(0, prompt_rows)
-        sequence.prompt_logprobs.update(result.prompt_logprobs)
+        if result.prompt_logprobs:
+            sequence.prompt_logprobs.update(result.prompt_logprobs)
         if not result.token_ids:
             return None
         if sequence.computed:  # else it was preempted since, and starts anew

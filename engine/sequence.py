@@ -53,6 +53,7 @@ class Sequence:
     deadline_ns: int | None = None
     preparing: Future[object] | None = None
     stop_strings: StopStrings | None = None
+    stops: frozenset[int] | None = None  # token ids that end it, once somebody asked
     state: SequenceState = SequenceState.WAITING
     computed: int = 0
     unsettled: int = 0
@@ -84,8 +85,8 @@ class Sequence:
     @property
     def is_decoding(self) -> bool:
         """Has chosen a token, and only its newest token is not in the caches."""
-        newest = self.most_tokens - 1
-        return self.computed == newest >= self.prompt_tokens
+        newest = len(self.tokens) + self.unsettled - 1
+        return self.computed == newest >= len(self.request.prompt_token_ids)
 
     @property
     def will_end(self) -> bool:
@@ -99,9 +100,11 @@ class Sequence:
 
     def stopping_ids(self, eos_token_id: int) -> frozenset[int]:
         """Token ids that end this sequence."""
-        sampling = self.request.sampling
-        eos = () if sampling.ignore_eos else (eos_token_id,)
-        return frozenset((*sampling.stop_token_ids, *eos))
+        if self.stops is None:
+            sampling = self.request.sampling
+            eos = () if sampling.ignore_eos else (eos_token_id,)
+            self.stops = frozenset((*sampling.stop_token_ids, *eos))
+        return self.stops
 
     def until_stop(
         self, token_ids: tuple[int, ...], eos_token_id: int
@@ -109,7 +112,7 @@ class Sequence:
         """The new tokens up to one that stops the sequence, and why it ends with them, if so."""
         stops = self.stopping_ids(eos_token_id)
         free = max(0, self.request.sampling.min_tokens - self.output_tokens)
-        for index, token_id in enumerate(token_ids):
+        for index, token_id in enumerate(token_ids if stops or self.stop_strings else ()):
             ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
             if index >= free and (token_id in stops or ends_text):
                 return token_ids[: index + 1], FinishReason.STOP

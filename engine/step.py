@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from engine.cache.blocks import Handle
     from engine.choices import AdmissionMode
     from engine.request import TokenLogprob
@@ -37,8 +40,7 @@ class SchedulerLimits:
         return -(-tokens // self.block_tokens)
 
 
-@dataclass(frozen=True, slots=True)
-class ScheduledSequence:
+class ScheduledSequence(NamedTuple):
     """The tokens that one sequence runs: `known` of its own, then `drafts` guesses.
 
     Fixed when the step is planned: later plans and settlements change the sequence, not this.
@@ -54,7 +56,13 @@ class ScheduledSequence:
     samples: bool  # the step reaches the newest token, so that it yields at least one more
     is_ahead: bool
     slot: Handle
-    blocks: tuple[Handle, ...]
+    holding: list[Handle]  # the list of the sequence, which grows; see `blocks`
+    block_count: int
+
+    @property
+    def blocks(self) -> list[Handle]:
+        """Those that the step may touch."""
+        return self.holding[: self.block_count]
 
     @property
     def rows(self) -> int:
@@ -125,12 +133,11 @@ class StepPlan:
         self.budget -= count
 
 
-@dataclass(frozen=True, slots=True)
-class SequenceResult:
+class SequenceResult(NamedTuple):
     """What the runner found for one scheduled sequence."""
 
     token_ids: tuple[int, ...] = ()  # accepted drafts, then the target's own token
     accepted: int = 0
     logprobs: tuple[TokenLogprob, ...] = ()  # one per token id, if asked for
-    prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict[int, "TokenLogprob"])
+    prompt_logprobs: Mapping[int, TokenLogprob] = MappingProxyType({})
     error: str | None = None

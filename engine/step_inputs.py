@@ -91,7 +91,7 @@ class StepInputsBuilder:
             query_start=tuple(rows.start.tolist()),
             has_prompt_rows=len(logits.rows) > len(logits.choices),
             longest_draft=int(rows.drafts.max()),
-            widest_table=max(len(entry.blocks) for entry in entries),
+            widest_table=max(entry.block_count for entry in entries),
             top_logprobs=logits.top,
             decoder_rows=len(kept),
         )

@@ -1,7 +1,5 @@
 """What crosses from step to step on the device, and from the host to a step."""
 
-from dataclasses import replace
-
 import pytest
 import torch
 
@@ -27,7 +25,7 @@ def test_a_row_that_nobody_wrote_is_not_read():
     entry = s.schedule(1).sequences[0]
     table = RequestTable(rows=4, ngram=3, draft_length=0, most_blocks=8, device="cpu")
     with pytest.raises(AssertionError, match="before it is written"):
-        table.news([replace(entry, is_ahead=True)])
+        table.news([entry._replace(is_ahead=True)])
 
 
 def test_blocks_are_sent_once_and_again_when_a_slot_changes_hands():
