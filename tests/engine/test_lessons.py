@@ -3,7 +3,8 @@
 Leaks on an abort in mid-prefill, wasted steps and pages that were freed twice:
 `test_overlap`. Preparations that block or outlive an abort: `test_service_order`. Ties of greedy:
 `test_sampling`. Drafts that are verified but were never proposed, replays that change a text:
-`test_engine_property`.
+`test_engine_property`. Of captured steps, padding that leaks, a short context replayed long,
+rows of no length, host memory that a copy still reads: `test_graphs`.
 """
 
 from dataclasses import replace
