@@ -5,7 +5,8 @@ under each of: overlap on and off, graphs on and off. The variants take turns, o
 round; the first round is not counted, since it compiles and records. Of every step: its time by
 the host's clock, the time that the host spent planning, launching, waiting and settling, and by
 marks in the device's own order how long it worked on the step and how long it idled before it.
-`--json` prints one document as the last line. Texts must be the same under all variants.
+`--json FILE` writes the document that `workbench import` stores as a run. Texts must be the same
+under all variants.
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ import time
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import torch
 
 from engine.accelerator.find import find_accelerator
+from engine.choices import AcceleratorKind
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.models import dummy
@@ -31,18 +35,19 @@ from engine.models.dummy_source import DummySource
 from engine.models.registry import CheckpointSource
 from engine.random_shapes import EIGHT_LAYERS
 from engine.request import Request, SamplingParams
+from kernels.bench import ROOT, commit, surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from engine.accelerator.interface import Mark, Ticket, Work
-    from engine.choices import AcceleratorKind
     from engine.config import ConfigValue
     from engine.models.protocol import Model, ModelFacts
     from engine.models.registry import ModelSource
     from engine.resolution import ResolvedConfig
     from engine.stats import EngineStats
 
+FORMAT = "step bench"
 VARIANTS = {
     f"overlap={overlap} graphs={graphs}": {"overlap": overlap == "on", "graphs": graphs}
     for overlap in ("on", "off")
@@ -141,7 +146,8 @@ def measure(
     variants: Sequence[str] = tuple(VARIANTS),
 ) -> Iterator[Found]:
     """Serve the load under every variant; `values` configure the engine."""
-    device, once = Watched(EngineConfig.from_mapping(values).accelerator), LoadedOnce(source)
+    device = Watched(EngineConfig.from_mapping(values).accelerator)
+    once = source if isinstance(source, LoadedOnce) else LoadedOnce(source)
     engines = {name: _engine(once, values, load, device, name) for name in variants}
     samples = {name: _Samples() for name in variants}
     for number in range(load.rounds + 1):
@@ -252,38 +258,64 @@ def _line(found: Found) -> str:
     )
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Exit 1 where the variants said different things."""
+def _loads(given: argparse.Namespace) -> Iterator[Load]:
+    for requests in given.requests or [32]:
+        yield Load(
+            requests=requests,
+            prompt_tokens=given.prompt_tokens,
+            steps=given.steps,
+            rounds=given.rounds,
+            temperature=given.temperature,
+        )
+
+
+def _surroundings(kind: AcceleratorKind) -> dict[str, object]:
+    device = find_accelerator(kind)
+    if device.kind is AcceleratorKind.CUDA:
+        return surroundings(torch.device(device.device))
+    return {"device": device.name(), "torch": torch.__version__, "commit": commit(ROOT)}
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
     parser.add_argument("--shape", choices=sorted(_DUMMIES), help="random weights of a shape")
-    parser.add_argument("--requests", type=int, default=32)
+    parser.add_argument("--requests", type=int, action="append", help="at once; repeatable")
+    parser.add_argument("--draft-length", type=int, action="append", help="repeatable")
     parser.add_argument("--prompt-tokens", type=int, default=64)
     parser.add_argument("--steps", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="all, if not given")
-    parser.add_argument("--json", action="store_true")
-    given = parser.parse_args(arguments)
-    load = Load(
-        requests=given.requests,
-        prompt_tokens=given.prompt_tokens,
-        steps=given.steps,
-        rounds=given.rounds,
-        temperature=given.temperature,
-    )
+    parser.add_argument("--json", type=Path, help="also write the document here")
+    return parser
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Exit 1 where the variants of one load said different things."""
+    given = _parser().parse_args(arguments)
     pairs = (text.partition("=") for text in given.set)
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
-    source = _DUMMIES[given.shape]() if given.shape else CheckpointSource()
-    named = {"model": given.shape or given.model}
-    found = list(measure(source, {**named, **values}, load, given.variant or tuple(VARIANTS)))
-    lines = [_line(one) for one in found]
+    values["model"] = given.shape or given.model
+    source = LoadedOnce(_DUMMIES[given.shape]() if given.shape else CheckpointSource())
+    served: list[dict[str, object]] = []
+    agree = True
+    for draft_length in given.draft_length or [None]:
+        for load in _loads(given):
+            engine = {**values, "draft_length": draft_length}
+            found = list(measure(source, engine, load, given.variant or tuple(VARIANTS)))
+            sys.stdout.write(f"{load.requests} requests, drafts {draft_length}\n")
+            sys.stdout.write("".join(f"  {_line(one)}\n" for one in found))
+            sys.stdout.flush()
+            agree &= len({one.text for one in found}) == 1
+            variants = [asdict(one) for one in found]
+            served.append({"engine": engine, "load": asdict(load), "variants": variants})
     if given.json:
-        document = {"load": asdict(load), "found": [asdict(one) for one in found]}
-        lines.append(json.dumps(document))
-    sys.stdout.write("\n".join(lines) + "\n")
-    return int(len({one.text for one in found}) > 1)
+        about = _surroundings(EngineConfig.from_mapping(values).accelerator)
+        document = {"format": FORMAT, "version": 1, **about, "served": served}
+        given.json.write_text(json.dumps(document, indent=1))
+    return int(not agree)
 
 
 if __name__ == "__main__":

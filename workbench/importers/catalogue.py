@@ -16,14 +16,15 @@ from workbench.importers import (
     mlperf,
     points_csv,
     sglang,
+    step_bench,
     vllm,
 )
 from workbench.importers.document import Document, Form, refused
 from workbench.importers.foreign import Format
 
 MODULES = (
-    kernel_bench, inferencex, sglang, vllm, aiperf, aiperf_records, guidellm, inference_perf,
-    llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
+    kernel_bench, step_bench, inferencex, sglang, vllm, aiperf, aiperf_records, guidellm,
+    inference_perf, llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
 )  # fmt: skip
 FORMATS: tuple[Format, ...] = tuple(one for module in MODULES for one in module.FORMATS)
 """In the order in which they are tried: the first that recognises a file reads it."""

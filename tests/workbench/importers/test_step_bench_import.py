@@ -1,0 +1,43 @@
+"""A bench of served decode steps as a run."""
+
+from tests.fakes.foreign_files import imported, written
+
+SECONDS = {"step": 2e-3, "busy": 1.9e-3, "idle": 1e-6, "plan": 4e-4, "plan+settle": 9e-4}
+
+
+def variant(name, tokens_per_s):
+    return {
+        "variant": name, "steps": 40, "replayed_steps": 40, "tokens_per_s": tokens_per_s,
+        "text": "5548ff49f4e4", "p50_s": SECONDS, "p99_s": {"step": 2.1e-3}, "idle_share": 0.006,
+    }  # fmt: skip
+
+
+BENCH = {
+    "format": "step bench", "version": 1, "device": "NVIDIA H200", "driver": "570.1",
+    "torch": "2.11", "triton": "3.6", "commit": "abc123",
+    "served": [{
+        "engine": {"model": "nano", "draft_length": 5},
+        "load": {"requests": 32, "prompt_tokens": 64, "steps": 40, "rounds": 1, "temperature": 0.0},
+        "variants": [variant("overlap=on graphs=auto", 50_000.0),
+                     variant("overlap=off graphs=off", 4_000.0)],
+    }],
+}  # fmt: skip
+
+
+def test_every_variant_of_every_load_is_a_point_with_its_times(tmp_path):
+    run = imported(tmp_path, written(tmp_path, "steps.json", BENCH))
+    assert run.summary.accelerator == "NVIDIA H200"
+    assert run.origin["tool_version"] == "abc123"
+    points = run.points()
+    assert sorted(points["output_tok_s"]) == [4_000.0, 50_000.0]
+    assert set(points["axis.variant"]) == {"overlap=on graphs=auto", "overlap=off graphs=off"}
+
+
+def test_quantiles_are_kept_under_their_stage_and_what_is_absent_is_left_out(tmp_path):
+    run = imported(tmp_path, written(tmp_path, "steps.json", BENCH))
+    first = min(run.trial_ids())
+    told = {one.key: one.value for one in run.trial(first).foreign}
+    assert told["busy p50"] == 1.9e-3
+    assert told["step p99"] == 2.1e-3
+    assert "busy p99" not in told
+    assert told["idle_share"] == 0.006

@@ -1,0 +1,86 @@
+"""Our own bench of served decode steps: `python -m engine.step_bench`.
+
+One point a model, draft length, number of requests and variant (overlap, graphs).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from experiments.records import ForeignNumber
+from workbench.importers.cells import axis, mapping, number, rows, text
+from workbench.importers.document import Document, Form
+from workbench.importers.foreign import Column, Foreign, ForeignPoint, Format, derived, told
+
+KIND = "decode steps"
+STAGES = {
+    "step": "the time between two steps of all requests, by the host's clock",
+    "busy": "the device at work on a step, by marks in its own order",
+    "idle": "the device without work between two steps, by marks in its own order",
+    "plan": "the host choosing what a step runs",
+    "launch": "the host giving it to the device",
+    "wait": "the host waiting for results and reading them",
+    "settle": "the host taking them in",
+    "plan+settle": "planning and settling together",
+}
+WHOLE = (
+    Column(key="tokens_per_s", metric="output_tok_s", unit="tok/s", meaning="tokens delivered",
+           side="timed by the clock of the host"),
+    Column(key="idle_share", unit="", meaning="of the time of the device between counted steps"),
+    Column(key="steps", unit="", meaning="counted steps"),
+    Column(key="replayed_steps", unit="", meaning="counted steps replayed from a captured one"),
+)  # fmt: skip
+
+
+def _is(document: Document) -> bool:
+    is_json = document.form is Form.JSON
+    return is_json and mapping(document.value).get("format") == "step bench"
+
+
+def _read(document: Document) -> Foreign:
+    found = mapping(document.value)
+    points = tuple(
+        _point(found, served, variant)
+        for served in rows(found.get("served"))
+        for variant in rows(served.get("variants"))
+    )
+    return Foreign(points=points, version=text(found.get("commit")))
+
+
+def _point(
+    found: Mapping[str, object], served: Mapping[str, object], variant: Mapping[str, object]
+) -> ForeignPoint:
+    engine, load = mapping(served.get("engine")), mapping(served.get("load"))
+    names = ("requests", "prompt_tokens", "temperature")
+    return ForeignPoint(
+        engine={
+            "accelerator": text(found.get("device")),
+            "model": text(engine.get("model")),
+            "draft_length": axis(engine.get("draft_length")),
+            "variant": axis(variant.get("variant")),
+            "driver": text(found.get("driver")),
+            "torch": text(found.get("torch")),
+            "triton": text(found.get("triton")),
+        },
+        workload={"kind": KIND, **{name: axis(load.get(name)) for name in names}},
+        numbers=(*told(variant, WHOLE), *_quantiles(variant)),
+        devices=1,
+    )
+
+
+def _quantiles(variant: Mapping[str, object]) -> Iterator[ForeignNumber]:
+    for name in ("p50", "p99"):
+        seconds = mapping(variant.get(f"{name}_s"))
+        for stage, meaning in STAGES.items():
+            found = number(seconds.get(stage))
+            if found is not None:
+                column = Column(key="", unit="s", meaning=f"{name} of {meaning}")
+                yield derived(f"{stage} {name}", found, column)
+
+
+FORMATS = (
+    Format(
+        name="step-bench", tool="engine.step_bench", title="timings of served decode steps",
+        recognises=_is, read=_read, expects='"format": "step bench"',
+    ),
+)  # fmt: skip
