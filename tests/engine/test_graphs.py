@@ -162,6 +162,28 @@ def test_padding_chooses_no_expert_and_writes_no_live_row(monkeypatch):
     assert any((chosen[:12] < 0).any() for chosen in padded), "drafts beyond an end are padding"
 
 
+def test_rows_beyond_an_end_are_written_to_blocks_of_nobody():
+    """Rows of the request table are handed on: behind the blocks of one lie those of another."""
+    draw = random.Random(2)
+    recorder = FakeRecorder()
+    target = engine(recorder, draft_length=5, max_num_seqs=3, block_tokens=2, cache_tokens=180)
+    requests = [
+        ask(
+            str(number),
+            draw.choices(range(40), k=draw.randint(1, 20)),
+            max_tokens=draw.choice([3, 4, 5, 26, 30]),
+            seq_seed=number,
+        )
+        for number in range(8)
+    ]
+    for request in requests:
+        target.add_request(request)
+    outputs = run(target)
+    assert recorder.recorded
+    for request in requests:
+        assert text(outputs, request.request_id) == expected(request)
+
+
 @pytest.mark.parametrize("sequences", [1, 2])
 def test_kernels_get_tables_that_lie_in_one_piece(sequences):
     """A kernel takes rows one after the other; a view of one number spread over many has none."""
@@ -169,9 +191,9 @@ def test_kernels_get_tables_that_lie_in_one_piece(sequences):
 
     def watched(queries, own, *rest):
         seen.append([t.is_contiguous() for t in (own.slots, own.positions, own.floors)])
-        return IN_PLACE.attend_cached(queries, own, *rest)
+        return IN_PLACE.attend_turned(queries, own, *rest)
 
-    source = replace(PLAIN, ops=replace(IN_PLACE, attend_cached=watched))
+    source = replace(PLAIN, ops=replace(IN_PLACE, attend_turned=watched))
     config = EngineConfig(**EXACT, draft_length=3, max_num_seqs=2, replay_keep_tokens=KEEP)
     target = erratic_engine(config, source, 0, FakeRecorder())
     for number in range(sequences):
