@@ -234,7 +234,7 @@ SMALL_CASES = (
     product_case("norm_swiglu", 192, 40),
     product_case("norm_logits", 40, 130),
     product_case("add_linear", 300, 48),
-    paged_case((6, 2, 32), 40, has_norm=False, chunk=1),
+    paged_case((6, 2, 32), 40, has_norm=False, chunk=1, block_tokens=16),
     paged_case((2, 1, 16), 300, has_norm=True, chunk=1),  # more than one split
     paged_case((4, 2, 16), 70, has_norm=True, chunk=3),
 )

@@ -46,13 +46,19 @@ def product_case(op: str, width: int, outputs: int) -> Case:
     )
 
 
-def paged_case(heads: tuple[int, int, int], context: int, *, has_norm: bool, chunk: int) -> Case:
+def paged_case(
+    heads: tuple[int, int, int],
+    context: int,
+    *,
+    has_norm: bool,
+    chunk: int,
+    block_tokens: int = 64,
+) -> Case:
     """Sequences of up to `context` tokens that run `chunk` rows each, the last one what is left.
 
     Blocks are handed out in no order; a row that no query sees holds NaN.
     """
     queries, keys, dim = heads
-    block_tokens = 16
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         norms = [

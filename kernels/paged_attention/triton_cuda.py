@@ -105,14 +105,24 @@ def insert_kernel(
 
 @triton.jit
 def stored_tile(
-    cache, table, head, key, limit,
-    HEADS: tl.constexpr, BLOCK_TOKENS: tl.constexpr, DIM: tl.constexpr,
+    cache, table, head, first, limit,
+    HEADS: tl.constexpr, BLOCK_TOKENS: tl.constexpr, DIM: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Cached keys and values [keys, DIM] of one head; zeros from `limit` on."""
+    """Cached keys and values [KEYS, DIM] of one head, zeros from `limit` on.
+
+    first is a multiple of KEYS, so that a tile which divides a block lies in one.
+    """
+    key = first + tl.arange(0, KEYS)
     exists = key < limit
-    block = tl.load(table + key // BLOCK_TOKENS, mask=exists, other=0).to(tl.int64)
-    place = ((block * 2 * HEADS + head) * BLOCK_TOKENS + key % BLOCK_TOKENS) * DIM
-    here = cache + place[:, None] + tl.arange(0, DIM)[None, :]
+    at = tl.arange(0, DIM)
+    if BLOCK_TOKENS % KEYS == 0:
+        block = tl.load(table + first // BLOCK_TOKENS, mask=first < limit, other=0).to(tl.int64)
+        place = (block * 2 * HEADS + head) * BLOCK_TOKENS + first % BLOCK_TOKENS
+        here = cache + place * DIM + tl.arange(0, KEYS)[:, None] * DIM + at[None, :]
+    else:
+        block = tl.load(table + key // BLOCK_TOKENS, mask=exists, other=0).to(tl.int64)
+        place = (block * 2 * HEADS + head) * BLOCK_TOKENS + key % BLOCK_TOKENS
+        here = cache + (place * DIM)[:, None] + at[None, :]
     keys = tl.load(here, mask=exists[:, None], other=0.0)
     values = tl.load(here + HEADS * BLOCK_TOKENS * DIM, mask=exists[:, None], other=0.0)
     return keys, values
@@ -172,7 +182,9 @@ def decode_kernel(
         here = table + row * table_stride
         key = first + tl.arange(0, KEYS)
         if SPLIT == 1:
-            keys, values = stored_tile(cache, here, head, key, position, HEADS, BLOCK_TOKENS, DIM)
+            keys, values = stored_tile(
+                cache, here, head, first, position, HEADS, BLOCK_TOKENS, DIM, KEYS
+            )
         if IS_EARLY:
             gdc_launch_dependents()
             gdc_wait()
@@ -193,7 +205,7 @@ def decode_kernel(
             for start in range(first, tl.minimum(first + SPLIT * KEYS, position), KEYS):
                 key = start + tl.arange(0, KEYS)
                 keys, values = stored_tile(
-                    cache, here, head, key, position, HEADS, BLOCK_TOKENS, DIM
+                    cache, here, head, start, position, HEADS, BLOCK_TOKENS, DIM, KEYS
                 )
                 visible = (key < position)[None, :]
                 most, total, acc = joined(query, keys, values, visible, most, total, acc, factor)
@@ -298,7 +310,7 @@ def extend_kernel(
         for first in range(0, tl.max(limit, 0), KEYS):
             key = first + tl.arange(0, KEYS)
             keys, values = stored_tile(
-                cache, here, head, key, tl.max(limit, 0), HEADS, BLOCK_TOKENS, DIM
+                cache, here, head, first, tl.max(limit, 0), HEADS, BLOCK_TOKENS, DIM, KEYS
             )
             visible = key[None, :] < limit[:, None]
             most, total, acc = joined(query, keys, values, visible, most, total, acc, factor)

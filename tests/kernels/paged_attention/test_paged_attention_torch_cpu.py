@@ -15,7 +15,7 @@ from kernels.rotary.reference import frequencies, rotation
 
 CASES = [
     *(case for case in SMALL_CASES if case.op == "attend_fresh"),
-    paged_case((4, 2, 16), 70, has_norm=False, chunk=20),
+    paged_case((4, 2, 16), 70, has_norm=False, chunk=20, block_tokens=16),
 ]
 
 
