@@ -177,6 +177,7 @@ CHECKED_CASES = (
     attend_case(64, 512, 128, 512, (None, None)),
     attend_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
     attend_case(8, 512, 128, 0, (formats.FP8_GROUP32, None)),  # a share of the heads
+    attend_case(64, 512, 128, 512, (None, formats.FP4_GROUP16)),
     far_case(formats.FP8_GROUP32),
     far_case(None),
     replace(  # more than fits a grid's second dimension

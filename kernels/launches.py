@@ -228,7 +228,7 @@ def _caches() -> Iterator[Launch]:
         types=_pointers("parts tops sink cos sin", "*fp32")
         | {"out": "*bf16"}
         | _pointers("heads splits turn_width", "i32"),
-        constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True},
+        constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True, "IS_EARLY": True},
         warps=4,
     )
 
@@ -241,7 +241,7 @@ def _hopper_attention() -> Iterator[Launch]:
             | _pointers("own chosen", "*u8")
             | _pointers("index slots positions floors", "*i64")
             | _pointers("cos sin sink tops", "*fp32")
-            | _pointers("heads head_blocks splits split_tiles ring length count", "i32")
+            | _pointers("works heads splits split_tiles ring length count", "i32")
             | _pointers("own_page_stride chosen_page_stride", "i32"),
             constants={
                 "OWN": own,
@@ -251,9 +251,8 @@ def _hopper_attention() -> Iterator[Launch]:
                 "HAS_TURN": True,
                 "IS_WHOLE": is_whole,
                 "KEYS": 64,
-                "VEC": 8,
-                "READER_WARPS": 4,
-                "READER_REGISTERS": 96,
+                "VEC": 4,
+                "READER_REGISTERS": 120,
             },
             warps=8,
             even=("own_page_stride", "chosen_page_stride"),

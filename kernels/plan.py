@@ -148,37 +148,56 @@ def _attention(target: Target, shape: ModelShape) -> str | None:
     return _cached(target, shape)
 
 
-IMPLEMENTATIONS = tuple(
+HOPPER_HEADS = Needs(arch=90, dtype="bfloat16", head_dim=512)
+
+
+def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
+    return _attention(target, shape) or HOPPER_HEADS.lacking(
+        target.arch, shape.dtype, shape.head_dim
+    )
+
+
+IMPLEMENTATIONS = (
     Implementation(
-        op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
-    )
-    for op, family, unsuited in (
-        ("linear", "matmul", _no_triton),
-        ("grouped_linear", "matmul", _no_triton),
-        ("rms_norm", "norm", _wide_rows),
-        ("rotation", "rotary", _no_triton),
-        ("rotate", "rotary", _wide_rows),
-        ("swiglu", "activation", _no_triton),
-        ("route", "routing", _experts),
-        ("run_experts", "grouped_matmul", _experts),
-        ("norm_linear", "fused_linear", _wide_rows),
-        ("norm_swiglu", "fused_linear", _wide_rows),
-        ("norm_logits", "fused_linear", _wide_rows),
-        ("add_linear", "fused_linear", _no_triton),
-        ("attend_fresh", "paged_attention", _paged),
-        ("insert_rows", "cache_ops", _cached),
-        ("write_latents", "compressor", _cached),
-        ("attend_turned", "attention", _attention),
-        ("score_rows", "indexer", _cached),
-        ("best_rows", "topk", _no_triton),
-        ("quantise_dequantise", "quantize", _cached),
-        ("look_up", "engram", _no_triton),
-        ("gated_add", "engram", _wide_rows),
-        ("mixes", "hyper_connection", _streams),
-        ("collapse_norm", "hyper_connection", _streams),
-        ("expand", "hyper_connection", _streams),
-        ("between_sublayers", "hyper_connection", _streams),
-    )
+        op="attend_turned",
+        name="gluon",
+        address="kernels.attention.triton_hopper:attend_turned",
+        unsuited=_hopper_attention,
+        needs=HOPPER_HEADS,
+        is_invariant=False,
+    ),
+    *(
+        Implementation(
+            op=op, name="triton", address=f"kernels.{family}.triton_cuda:{op}", unsuited=unsuited
+        )
+        for op, family, unsuited in (
+            ("linear", "matmul", _no_triton),
+            ("grouped_linear", "matmul", _no_triton),
+            ("rms_norm", "norm", _wide_rows),
+            ("rotation", "rotary", _no_triton),
+            ("rotate", "rotary", _wide_rows),
+            ("swiglu", "activation", _no_triton),
+            ("route", "routing", _experts),
+            ("run_experts", "grouped_matmul", _experts),
+            ("norm_linear", "fused_linear", _wide_rows),
+            ("norm_swiglu", "fused_linear", _wide_rows),
+            ("norm_logits", "fused_linear", _wide_rows),
+            ("add_linear", "fused_linear", _no_triton),
+            ("attend_fresh", "paged_attention", _paged),
+            ("insert_rows", "cache_ops", _cached),
+            ("write_latents", "compressor", _cached),
+            ("attend_turned", "attention", _attention),
+            ("score_rows", "indexer", _cached),
+            ("best_rows", "topk", _no_triton),
+            ("quantise_dequantise", "quantize", _cached),
+            ("look_up", "engram", _no_triton),
+            ("gated_add", "engram", _wide_rows),
+            ("mixes", "hyper_connection", _streams),
+            ("collapse_norm", "hyper_connection", _streams),
+            ("expand", "hyper_connection", _streams),
+            ("between_sublayers", "hyper_connection", _streams),
+        )
+    ),
 )
 """In order of preference; an operation without one is served by its definition."""
 

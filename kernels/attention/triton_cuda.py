@@ -139,8 +139,14 @@ def join_kernel(
     WIDTH: tl.constexpr,
     TOGETHER: tl.constexpr,
     HAS_TURN: tl.constexpr,
+    IS_EARLY: tl.constexpr,
 ):
-    """The splits of one head of one query, TOGETHER at once; turned back at the end."""
+    """The splits of one head of one query, TOGETHER at once; turned back at the end.
+
+    IS_EARLY: launched while the kernel before may still run, for whose end it waits.
+    """
+    if IS_EARLY:
+        tl.extra.cuda.gdc_wait()
     row = (tl.program_id(0) // heads).to(tl.int64)
     head = tl.program_id(0) % heads
     at = tl.arange(0, WIDTH)
@@ -226,7 +232,7 @@ def attend_cached(
         num_stages=STAGES,
     )
     if splits > 1:
-        join(parts, tops, sink, None, out)
+        join(parts, tops, sink, None, out, is_early=False)
     return out
 
 
@@ -243,8 +249,10 @@ def attend_turned(
     return rotate(attended, turn.inverse)
 
 
-def join(parts: Tensor, tops: Tensor, sink: Tensor, turn: Rotation | None, out: Tensor) -> None:
-    """Write out [rows, heads, width] of splits.
+def join(
+    parts: Tensor, tops: Tensor, sink: Tensor, turn: Rotation | None, out: Tensor, *, is_early: bool
+) -> None:
+    """Write out [rows, heads, width] of splits; `is_early` overlaps the launch with their end.
 
     parts float32 [rows, splits, heads, width], tops float32 [rows, splits, heads, 2]: the
     greatest score in powers of two, and the total.
@@ -263,5 +271,7 @@ def join(parts: Tensor, tops: Tensor, sink: Tensor, turn: Rotation | None, out: 
         WIDTH=width,
         TOGETHER=min(triton.next_power_of_2(splits), MOST_TOGETHER),
         HAS_TURN=turn is not None,
+        IS_EARLY=is_early,
         num_warps=4,
+        launch_pdl=is_early,
     )

@@ -6,12 +6,15 @@ computation for every other device, and `python -m kernels.check` holds both on 
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 import triton
 from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
+    async_copy,
     fence_async_shared,
     mbarrier,
     warpgroup_mma,
@@ -20,7 +23,13 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.attention.triton_cuda import join
-from kernels.cache_ops.triton_hopper import barrier, byte_offsets, decode_tile
+from kernels.cache_ops.triton_hopper import (
+    barrier,
+    byte_offsets,
+    copy_tile,
+    decode_tile,
+    fetch_tile,
+)
 from kernels.quantize.triton_cuda import NUMBERS
 from kernels.rotary.reference import Rotation
 
@@ -32,81 +41,219 @@ LOG2_E = gl.constexpr(1.4426950408889634)
 
 
 @gluon.jit
-def read_rows(
-    own, chosen, index, position, slot, floor, tiles, rings, length, count, start, end, own_tiles,
-    ring, own_page_stride, chosen_page_stride,
-    OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
-    KEYS: gl.constexpr, VEC: gl.constexpr,
+def fill_tiles(
+    cache, index, count, window, tiles, rings, first_step, first, last, page_stride,
+    IS_OWN: gl.constexpr, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr,
 ):  # fmt: skip
-    """The warps that fill tiles."""
-    rows, scale_rows, bias, full, empty = rings
-    KEY: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    """Fill tiles `first` to `last` of a cache, fetching each while the one before is decoded.
+
+    Packed rows go through registers; plain ones are copied straight into the tile.
+    """
+    rows, scales, bias, full, empty = rings
+    KEYS: gl.constexpr = tiles.shape[1]
+    SCALES: gl.constexpr = 16 if FORMAT == 1 else (32 if FORMAT == 2 else 8)
+    BY_KEY: gl.constexpr = gl.BlockedLayout([1, SCALES], [32, 1], [gl.num_warps(), 1], [1, 0])
+    KEY: gl.constexpr = gl.SliceLayout(1, BY_KEY)
     key = gl.arange(0, KEYS, KEY)
-    for t in range(start, end):
-        step = t - start
+    which = gl.arange(0, SCALES, gl.SliceLayout(0, BY_KEY))
+    place, seen = key_places(index, count, window, first * KEYS + key, IS_OWN)
+    row, scale_row = byte_offsets(place, seen, page_stride, FORMAT, PAGE)
+    rows.index(first_step % 2).store(row)
+    place, seen_next = key_places(index, count, window, (first + 1) * KEYS + key, IS_OWN)
+    barrier()
+    if FORMAT != 0:
+        raw = fetch_tile(cache, rows.index(first_step % 2), FORMAT, PAGE, VEC)
+        scale = gl.load(cache + scale_row[:, None] + which[None, :], mask=seen[:, None], other=0)
+    for t in range(first, last):
+        step = first_step + t - first
         stage = step % STAGES
-        if t < own_tiles:
-            back = t * KEYS + key
-            at = position - length + 1 + back
-            seen = (back < length) & (at >= floor)
-            place = slot * ring + gl.where(seen, at, 0) % ring
-            row, scale_row = byte_offsets(place, seen, own_page_stride, OWN, OWN_PAGE)
-        else:
-            number = (t - own_tiles) * KEYS + key
-            place = gl.load(index + number, mask=number < count, other=-1)
-            seen = place >= 0
-            row, scale_row = byte_offsets(place, seen, chosen_page_stride, CHOSEN, CHOSEN_PAGE)
-        rows.store(row)
-        scale_rows.store(scale_row)
         mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
         bias.index(stage).store(gl.where(seen, 0.0, float("-inf")))
-        barrier()
-        if t < own_tiles:
-            decode_tile(own, rows, scale_rows, tiles.index(stage), OWN, VEC, KEYS)
+        if FORMAT == 0:
+            copy_tile(cache, rows.index(step % 2), tiles.index(stage))
+            async_copy.mbarrier_arrive(full.index(stage))
         else:
-            decode_tile(chosen, rows, scale_rows, tiles.index(stage), CHOSEN, VEC, KEYS)
-        fence_async_shared()
+            scales.slice(0, SCALES, dim=1).store(scale)
+            barrier()
+            decode_tile(raw, scales, tiles.index(stage), FORMAT)
+            fence_async_shared()
+        row, scale_row = byte_offsets(place, seen_next, page_stride, FORMAT, PAGE)
+        seen = seen_next
+        rows.index((step + 1) % 2).store(row)
         barrier()
         mbarrier.arrive(full.index(stage))
+        if FORMAT != 0:
+            raw = fetch_tile(cache, rows.index((step + 1) % 2), FORMAT, PAGE, VEC)
+            scale = gl.load(
+                cache + scale_row[:, None] + which[None, :], mask=seen[:, None], other=0
+            )
+        place, seen_next = key_places(index, count, window, (t + 2) * KEYS + key, IS_OWN)
 
 
 @gluon.jit
-def attend_tiles(query, tiles, rings, start, end, factor, KEYS: gl.constexpr):
-    """The warps that multiply: greatest score, total and sum of values of each head."""
-    _, _, bias, full, empty = rings
+def key_places(index, count, window, number, IS_OWN: gl.constexpr):
+    """Physical rows of keys by number, and which of them are seen."""
+    if IS_OWN:
+        position, base, floor, ring, length = window
+        at = position - length + 1 + number
+        seen = (number < length) & (at >= floor)
+        place = base + gl.where(seen, at, 0) % ring
+    else:
+        place = gl.load(index + number, mask=number < count, other=-1)
+        seen = place >= 0
+    return place, seen
+
+
+@gluon.jit
+def part_of(work, heads, splits, split_tiles, length, count, KEYS: gl.constexpr):
+    """Row, first head, split, first tile and end of a work, and the tiles of own rows."""
+    head_blocks = (heads + 63) // 64
+    split = work % splits
+    row = (work // splits // head_blocks).to(gl.int64)
+    first_head = work // splits % head_blocks * 64
+    own_tiles = (length + KEYS - 1) // KEYS
+    start = split * split_tiles
+    end = gl.minimum(start + split_tiles, own_tiles + (count + KEYS - 1) // KEYS)
+    return row, first_head, split, start, end, own_tiles
+
+
+@gluon.jit
+def read_rows(
+    own, chosen, index, positions, slots, floors, tiles, rings, works, heads, splits, split_tiles,
+    length, count, ring, own_page_stride, chosen_page_stride,
+    OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
+    VEC: gl.constexpr,
+):  # fmt: skip
+    """The warps that fill tiles, ahead of those that multiply."""
+    KEYS: gl.constexpr = tiles.shape[1]
+    done = gl.to_tensor(0)
+    for work in range(gl.program_id(0), works, gl.num_programs(0)):
+        row, _first_head, _split, start, end, own_tiles = part_of(
+            work, heads, splits, split_tiles, length, count, KEYS
+        )
+        own_end = gl.minimum(end, own_tiles)
+        if start < own_end:
+            position = gl.load(positions + row).to(gl.int32)
+            base = gl.load(slots + row).to(gl.int64) * ring
+            floor = gl.maximum(gl.load(floors + row).to(gl.int32), 0)
+            fill_tiles(
+                own, index, count, (position, base, floor, ring, length), tiles, rings, done,
+                start, own_end, own_page_stride, True, OWN, OWN_PAGE, VEC,
+            )  # fmt: skip
+        if own_end < end:
+            first = gl.maximum(start, own_tiles)
+            fill_tiles(
+                chosen, index + row * count, count, 0, tiles, rings, done + first - start,
+                first - own_tiles, end - own_tiles, chosen_page_stride,
+                False, CHOSEN, CHOSEN_PAGE, VEC,
+            )  # fmt: skip
+        done += end - start
+
+
+@gluon.jit
+def load_queries(queries, cos, sin, tile, row, first_head, heads, HAS_TURN: gl.constexpr):
+    """64 heads of 512 to shared memory, the last 64 values turned where there is a rotation."""
+    LOADED: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
+    head = first_head + gl.arange(0, 64, gl.SliceLayout(1, LOADED))
+    column = gl.arange(0, 512, gl.SliceLayout(0, LOADED))
+    here = queries + (row * heads + head[:, None]) * 512 + column[None, :]
+    plain = gl.load(here, mask=(head < heads)[:, None], other=0.0)
+    if HAS_TURN:
+        TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
+        turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
+        place = gl.arange(0, 64, gl.SliceLayout(0, TURNED))
+        here = queries + (row * heads + turned_head[:, None]) * 512 + 448
+        seen = (turned_head < heads)[:, None]
+        value = gl.load(here + place[None, :], mask=seen, other=0.0).to(gl.float32)
+        partner = gl.load(here + (place ^ 1)[None, :], mask=seen, other=0.0).to(gl.float32)
+        c, s = gl.load(cos + row * 64 + place), gl.load(sin + row * 64 + place)
+        turned = value * c[None, :] + partner * s[None, :]
+        tile.store(plain)
+        barrier()
+        tile.slice(448, 64, dim=1).store(turned.to(gl.bfloat16))
+    else:
+        tile.store(plain)
+    fence_async_shared()
+    barrier()
+
+
+@gluon.jit
+def attend_tiles(
+    queries, cos, sin, sink, out, tops, query, tiles, rings, works, heads, splits, split_tiles,
+    length, count, factor,
+    HAS_TURN: gl.constexpr, IS_WHOLE: gl.constexpr, ARE_COPIED: gl.constexpr,
+):  # fmt: skip
+    """The warps that multiply."""
+    bias, full, empty = rings[2], rings[3], rings[4]
+    KEYS: gl.constexpr = tiles.shape[1]
     SCORES: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, KEYS // 2, 16])
     SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 256, 16])
     HEAD: gl.constexpr = gl.SliceLayout(1, SCORES)
-    most = gl.full([64], -1e30, gl.float32, HEAD)
-    total = gl.zeros([64], gl.float32, HEAD)
-    acc = gl.zeros([64, 512], gl.float32, SUMS)
     none = gl.zeros([64, KEYS], gl.float32, SCORES)
-    mbarrier.wait(full.index(0), 0)
-    score = warpgroup_mma(query, tiles.index(0).permute((1, 0)), none, use_acc=False)
-    for t in range(start, end):
-        step = t - start
-        stage = step % STAGES
-        score = score * factor + bias.index(stage).load(gl.SliceLayout(0, SCORES))[None, :]
-        higher = gl.maximum(most, gl.max(score, 1))  # finite: `most` starts so
-        share = gl.exp2(score - higher[:, None])
-        shrink = gl.exp2(most - higher)
-        total = total * shrink + gl.sum(share, 1)
-        most = higher
-        acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, SUMS))[:, None]
-        weights = gl.convert_layout(share.to(gl.bfloat16), gl.DotOperandLayout(0, SUMS, 2))
-        pending = warpgroup_mma(weights, tiles.index(stage), acc, is_async=True)
-        if t + 1 < end:
-            following = (step + 1) % STAGES
-            mbarrier.wait(full.index(following), (step + 1) // STAGES & 1)
-            acc = warpgroup_mma_wait(0, deps=[pending])
-            barrier()  # one thread arrives, for both warp groups
-            mbarrier.arrive(empty.index(stage))
-            score = warpgroup_mma(
-                query, tiles.index(following).permute((1, 0)), none, use_acc=False
-            )
+    done = gl.to_tensor(0)
+    for work in range(gl.program_id(0), works, gl.num_programs(0)):
+        row, first_head, split, start, end, _own_tiles = part_of(
+            work, heads, splits, split_tiles, length, count, KEYS
+        )
+        load_queries(queries, cos, sin, query, row, first_head, heads, HAS_TURN)
+        most = gl.full([64], -1e30, gl.float32, HEAD)
+        total = gl.zeros([64], gl.float32, HEAD)
+        acc = gl.zeros([64, 512], gl.float32, SUMS)
+        mbarrier.wait(full.index(done % STAGES), done // STAGES & 1)
+        if ARE_COPIED:
+            fence_async_shared()
+        score = warpgroup_mma(
+            query, tiles.index(done % STAGES).permute((1, 0)), none, use_acc=False
+        )
+        for t in range(start, end):
+            stage = done % STAGES
+            score = score * factor + bias.index(stage).load(gl.SliceLayout(0, SCORES))[None, :]
+            higher = gl.maximum(most, gl.max(score, 1))  # finite: `most` starts so
+            share = gl.exp2(score - higher[:, None])
+            shrink = gl.exp2(most - higher)
+            total = total * shrink + gl.sum(share, 1)
+            most = higher
+            acc = acc * gl.convert_layout(shrink, gl.SliceLayout(1, SUMS))[:, None]
+            weights = gl.convert_layout(share.to(gl.bfloat16), gl.DotOperandLayout(0, SUMS, 2))
+            pending = warpgroup_mma(weights, tiles.index(stage), acc, is_async=True)
+            done += 1
+            if t + 1 < end:
+                following = done % STAGES
+                mbarrier.wait(full.index(following), done // STAGES & 1)
+                if ARE_COPIED:
+                    fence_async_shared()
+                keys = tiles.index(following).permute((1, 0))
+                scoring = warpgroup_mma(query, keys, none, use_acc=False, is_async=True)
+                acc = warpgroup_mma_wait(1, deps=[pending])
+                barrier()  # one thread arrives, for both warp groups
+                mbarrier.arrive(empty.index(stage))
+                score = warpgroup_mma_wait(0, deps=[scoring])
+            else:
+                acc = warpgroup_mma_wait(0, deps=[pending])
+                barrier()
+                mbarrier.arrive(empty.index(stage))
+        head = first_head + gl.arange(0, 64, HEAD)
+        inside = head < heads
+        if IS_WHOLE:
+            rest = gl.load(sink + head, mask=inside, other=0.0) * LOG2_E
+            higher = gl.maximum(most, rest)
+            shrink = gl.exp2(most - higher)
+            weight = total * shrink + gl.exp2(rest - higher)
+            share = gl.where(weight > 0, shrink / weight, 0.0)
+            share = gl.convert_layout(share, gl.SliceLayout(1, SUMS))
+            query.store((acc * share[:, None]).to(gl.bfloat16))
+            barrier()
+            store_heads(query, cos, sin, out, row, first_head, heads, HAS_TURN)
+            barrier()
         else:
-            acc = warpgroup_mma_wait(0, deps=[pending])
-    return most, total, acc
+            part = (row * splits + split) * heads + head
+            gl.store(tops + 2 * part, most, mask=inside)
+            gl.store(tops + 2 * part + 1, total, mask=inside)
+            head = first_head + gl.arange(0, 64, gl.SliceLayout(1, SUMS))
+            part = (row * splits + split) * heads + head
+            column = gl.arange(0, 512, gl.SliceLayout(0, SUMS))
+            here = out + part[:, None] * 512 + column[None, :]
+            gl.store(here, acc, mask=(head < heads)[:, None])
 
 
 @gluon.jit
@@ -140,94 +287,62 @@ def store_heads(tile, cos, sin, out, row, first_head, heads, HAS_TURN: gl.conste
 
 
 @gluon.jit(  # `ring`: see kernels.attention.triton_cuda; the others: one compilation for all
-    do_not_specialize=["heads", "head_blocks", "splits", "split_tiles", "ring", "length", "count"]
+    do_not_specialize=["works", "heads", "splits", "split_tiles", "ring", "length", "count"]
 )
 def attend_kernel(
     queries, cos, sin, own, chosen, index, slots, positions, floors, sink, out, tops,
-    heads, head_blocks, splits, split_tiles, ring, length, count, factor,
+    works, heads, splits, split_tiles, ring, length, count, factor,
     own_page_stride, chosen_page_stride,
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
     HAS_TURN: gl.constexpr, IS_WHOLE: gl.constexpr, KEYS: gl.constexpr, VEC: gl.constexpr,
-    READER_WARPS: gl.constexpr, READER_REGISTERS: gl.constexpr,
+    READER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
-    """One split of the keys of one query and 64 heads of 512."""
-    program = gl.program_id(0)
-    split = program % splits
-    row = (program // splits // head_blocks).to(gl.int64)
-    first_head = program // splits % head_blocks * 64
-    own_tiles = (length + KEYS - 1) // KEYS
-    start = split * split_tiles
-    end = gl.minimum(start + split_tiles, own_tiles + (count + KEYS - 1) // KEYS)
+    """Works in turn: a split of the keys of one query and 64 heads of 512."""
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
     PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
+    PLAIN2: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     query = gl.allocate_shared_memory(gl.bfloat16, [64, 512], SWIZZLED)
     tiles = gl.allocate_shared_memory(gl.bfloat16, [STAGES, KEYS, 512], SWIZZLED)
-    rows = gl.allocate_shared_memory(gl.int64, [KEYS], PLAIN)
-    scale_rows = gl.allocate_shared_memory(gl.int64, [KEYS], PLAIN)
+    rows = gl.allocate_shared_memory(gl.int64, [2, KEYS], PLAIN)
+    scales = gl.allocate_shared_memory(gl.uint8, [KEYS, 32], PLAIN2)
     bias = gl.allocate_shared_memory(gl.float32, [STAGES, KEYS], PLAIN)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
+    gl.inline_asm_elementwise(  # what joins the splits may be launched, and waits for the end
+        "griddepcontrol.launch_dependents; mov.u32 $0, 0;",
+        "=r",
+        [],
+        dtype=gl.int32,
+        is_pure=False,
+        pack=1,
+    )
     for stage in gl.static_range(STAGES):
         mbarrier.init(full.index(stage), count=1)
         mbarrier.init(empty.index(stage), count=1)
-    LOADED: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
-    head = first_head + gl.arange(0, 64, gl.SliceLayout(1, LOADED))
-    column = gl.arange(0, 512, gl.SliceLayout(0, LOADED))
-    here = queries + (row * heads + head[:, None]) * 512 + column[None, :]
-    query.store(gl.load(here, mask=(head < heads)[:, None], other=0.0))
-    TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
-    if HAS_TURN:
-        turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
-        place = gl.arange(0, 64, gl.SliceLayout(0, TURNED))
-        here = queries + (row * heads + turned_head[:, None]) * 512 + 448
-        seen = (turned_head < heads)[:, None]
-        value = gl.load(here + place[None, :], mask=seen, other=0.0).to(gl.float32)
-        partner = gl.load(here + (place ^ 1)[None, :], mask=seen, other=0.0).to(gl.float32)
-        c, s = gl.load(cos + row * 64 + place), gl.load(sin + row * 64 + place)
-        barrier()
-        turned = value * c[None, :] + partner * s[None, :]
-        query.slice(448, 64, dim=1).store(turned.to(gl.bfloat16))
-    fence_async_shared()
     barrier()
-    position = gl.load(positions + row).to(gl.int32)
-    slot = gl.load(slots + row).to(gl.int64)
-    floor = gl.maximum(gl.load(floors + row).to(gl.int32), 0)
-    rings = (rows, scale_rows, bias, full, empty)
-    most, total, acc = gl.warp_specialize(
+    rings = (rows, scales, bias, full, empty)
+    gl.warp_specialize(
         [
-            (attend_tiles, (query, tiles, rings, start, end, factor, KEYS)),
+            (
+                attend_tiles,
+                (
+                    queries, cos, sin, sink, out, tops, query, tiles, rings, works, heads, splits,
+                    split_tiles, length, count, factor, HAS_TURN, IS_WHOLE,
+                    OWN == 0 or CHOSEN == 0,
+                ),
+            ),
             (
                 read_rows,
                 (
-                    own, chosen, index + row * count, position, slot, floor, tiles, rings, length,
-                    count, start, end, own_tiles, ring, own_page_stride, chosen_page_stride,
-                    OWN, CHOSEN, OWN_PAGE, CHOSEN_PAGE, KEYS, VEC,
+                    own, chosen, index, positions, slots, floors, tiles, rings, works, heads,
+                    splits, split_tiles, length, count, ring, own_page_stride,
+                    chosen_page_stride, OWN, CHOSEN, OWN_PAGE, CHOSEN_PAGE, VEC,
                 ),
             ),
         ],
-        [READER_WARPS],
+        [4],
         [READER_REGISTERS],
     )  # fmt: skip
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 2], [16, 256, 16])
-    STORED: gl.constexpr = gl.SliceLayout(1, SUMS)
-    most, total = gl.convert_layout(most, STORED), gl.convert_layout(total, STORED)
-    head = first_head + gl.arange(0, 64, STORED)
-    column = gl.arange(0, 512, gl.SliceLayout(0, SUMS))
-    inside = head < heads
-    if IS_WHOLE:
-        rest = gl.load(sink + head, mask=inside, other=0.0) * LOG2_E
-        higher = gl.maximum(most, rest)
-        shrink = gl.exp2(most - higher)
-        weight = total * shrink + gl.exp2(rest - higher)
-        share = gl.where(weight > 0, shrink / weight, 0.0)
-        query.store((acc * share[:, None]).to(gl.bfloat16))
-        barrier()
-        store_heads(query, cos, sin, out, row, first_head, heads, HAS_TURN)
-    else:
-        part = (row * splits + split) * heads + head
-        gl.store(out + part[:, None] * 512 + column[None, :], acc, mask=inside[:, None])
-        gl.store(tops + 2 * part, most, mask=inside)
-        gl.store(tops + 2 * part + 1, total, mask=inside)
 
 
 def attend_cached(
@@ -251,6 +366,13 @@ def attend_turned(
     return attend_in_splits(queries, own, chosen, sink, scale, turn, split)
 
 
+@cache
+def processors(device: torch.device) -> int:
+    """Programs that a device runs at once."""
+    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
+    return properties["multiprocessor_count"]
+
+
 def tiles_of_split(shape: tuple[int, ...], tiles: int) -> int:
     """Tiles of one split: as many splits as there is room for beside the other programs."""
     programs = max(shape[0] * triton.cdiv(shape[1], HEADS), 1)
@@ -270,9 +392,8 @@ def attend_in_splits(
     scale: float,
     turn: Rotation | None,
     split_tiles: int,
-    vector: int = 8,
-    warps: int = 4,
-    registers: int = 96,
+    vector: int = 4,
+    registers: int = 120,
 ) -> Tensor:
     """Both of the above, in splits of some tiles."""
     queries = queries.contiguous()
@@ -280,15 +401,15 @@ def attend_in_splits(
     out = torch.empty_like(queries)
     if not rows:
         return out
-    head_blocks = triton.cdiv(heads, HEADS)
     splits = triton.cdiv(_tiles(own, chosen), split_tiles)
+    works = rows * triton.cdiv(heads, HEADS) * splits
     parts, tops = out, sink
     if splits > 1:
         kind = {"dtype": torch.float32, "device": queries.device}
         parts = torch.empty((rows, splits, heads, width), **kind)
         tops = torch.empty((rows, splits, heads, 2), **kind)
     other = own if chosen is None else chosen
-    attend_kernel[(rows * head_blocks * splits,)](
+    attend_kernel[(min(works, processors(queries.device)),)](
         queries,
         sink if turn is None else turn.cos,
         sink if turn is None else turn.sin,
@@ -301,8 +422,8 @@ def attend_in_splits(
         sink,
         parts,
         tops,
+        works,
         heads,
-        head_blocks,
         splits,
         split_tiles,
         own.ring,
@@ -319,10 +440,9 @@ def attend_in_splits(
         IS_WHOLE=splits == 1,
         KEYS=KEYS,
         VEC=vector,
-        READER_WARPS=warps,
         READER_REGISTERS=registers,
         num_warps=8,
     )
     if splits > 1:
-        join(parts, tops, sink, turn, out)
+        join(parts, tops, sink, turn, out, is_early=True)
     return out

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
+from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # renamed after 3.6
 
 
 @gluon.jit
-def e4m3_bfloat16(byte, factor):
-    """Values of e4m3 bytes times a power of two, exactly, in bfloat16."""
+def e4m3_pairs(word, factor):
+    """The four e4m3 bytes of a word times a pair of factors: two pairs of bfloat16."""
     return gl.inline_asm_elementwise(
         """{
-        .reg .b32 a, b, c, d, k;
-        mov.b32 k, 0x7B807B80;
+        .reg .b32 a, b, c, d;
         prmt.b32 a, $2, 0, 0x1404;
         prmt.b32 b, $2, 0, 0x3424;
         shr.u32 c, a, 4;
@@ -27,76 +27,80 @@ def e4m3_bfloat16(byte, factor):
         and.b32 d, d, 0x07f007f0;
         lop3.b32 c, a, 0x80008000, c, 0xEA;
         lop3.b32 d, b, 0x80008000, d, 0xEA;
-        mul.bf16x2 c, c, k;
-        mul.bf16x2 d, d, k;
+        mul.bf16x2 c, c, $4;
+        mul.bf16x2 d, d, $4;
         mul.bf16x2 $0, c, $3;
-        mul.bf16x2 $1, d, $4;
+        mul.bf16x2 $1, d, $3;
         }""",
         "=r,=r,r,r,r",
-        [byte, factor],
-        dtype=gl.bfloat16,
+        [word, factor, 0x7B807B80],  # 2^120 twice
+        dtype=(gl.int32, gl.int32),
         is_pure=True,
-        pack=4,
+        pack=1,
     )
 
 
 @gluon.jit
-def e2m1_bfloat16(byte, factor):
-    """Values of the low and of the high nibbles of bytes times a factor, in bfloat16."""
+def e2m1_pairs(word, factor):
+    """The eight e2m1 values of a word times a pair of factors: four pairs of bfloat16."""
     return gl.inline_asm_elementwise(
         """{
-        .reg .b32 a, b, c, d, e, f, k;
-        mov.b32 k, 0x7E807E80;
+        .reg .b32 a, b, c, d, e, f;
         prmt.b32 a, $4, 0, 0x4140;
-        prmt.b32 b, $4, 0, 0x4342;
         and.b32 c, a, 0x00070007;
-        and.b32 d, b, 0x00070007;
         shl.b32 c, c, 6;
-        shl.b32 d, d, 6;
         shl.b32 e, a, 12;
-        shl.b32 f, b, 12;
         lop3.b32 c, e, 0x80008000, c, 0xEA;
-        lop3.b32 d, f, 0x80008000, d, 0xEA;
-        mul.bf16x2 c, c, k;
-        mul.bf16x2 d, d, k;
-        mul.bf16x2 $0, c, $5;
-        mul.bf16x2 $1, d, $6;
-        and.b32 c, a, 0x00700070;
-        and.b32 d, b, 0x00700070;
-        shl.b32 c, c, 2;
+        mul.bf16x2 c, c, $6;
+        mul.bf16x2 c, c, $5;
+        and.b32 d, a, 0x00700070;
         shl.b32 d, d, 2;
-        shl.b32 e, a, 8;
-        shl.b32 f, b, 8;
-        lop3.b32 c, e, 0x80008000, c, 0xEA;
+        shl.b32 f, a, 8;
         lop3.b32 d, f, 0x80008000, d, 0xEA;
-        mul.bf16x2 c, c, k;
-        mul.bf16x2 d, d, k;
-        mul.bf16x2 $2, c, $5;
-        mul.bf16x2 $3, d, $6;
+        mul.bf16x2 d, d, $6;
+        mul.bf16x2 d, d, $5;
+        prmt.b32 $0, c, d, 0x5410;
+        prmt.b32 $1, c, d, 0x7632;
+        prmt.b32 b, $4, 0, 0x4342;
+        and.b32 c, b, 0x00070007;
+        shl.b32 c, c, 6;
+        shl.b32 e, b, 12;
+        lop3.b32 c, e, 0x80008000, c, 0xEA;
+        mul.bf16x2 c, c, $6;
+        mul.bf16x2 c, c, $5;
+        and.b32 d, b, 0x00700070;
+        shl.b32 d, d, 2;
+        shl.b32 f, b, 8;
+        lop3.b32 d, f, 0x80008000, d, 0xEA;
+        mul.bf16x2 d, d, $6;
+        mul.bf16x2 d, d, $5;
+        prmt.b32 $2, c, d, 0x5410;
+        prmt.b32 $3, c, d, 0x7632;
         }""",
-        "=r,=r,=r,=r,r,r,r",
-        [byte, factor],
-        dtype=(gl.bfloat16, gl.bfloat16),
+        "=&r,=&r,=&r,=&r,r,r,r",
+        [word, factor, 0x7E807E80],  # 2^126 twice
+        dtype=(gl.int32, gl.int32, gl.int32, gl.int32),
         is_pure=True,
-        pack=4,
+        pack=1,
     )
 
 
 @gluon.jit
 def power_of_two(scale):
-    """bfloat16 of ue8m0 bytes; 255 is NaN."""
-    u = scale.to(gl.int16)
+    """A pair of bfloat16 of ue8m0 bytes; 255 is NaN."""
+    u = scale.to(gl.int32)
     bits = gl.where(u == 0, 0x40, gl.where(u == 255, 0x7FC0, u << 7))
-    return bits.to(gl.int16).to(gl.bfloat16, bitcast=True)
+    return bits | (bits << 16)
 
 
 @gluon.jit
 def e4m3_scale(scale):
-    """bfloat16 of e4m3 bytes; 0x7F is NaN."""
+    """A pair of bfloat16 of e4m3 bytes; 0x7F is NaN."""
     u = scale.to(gl.int32)
-    bits = ((u & 0x80) << 24) | ((u & 0x7F) << 20)
-    value = bits.to(gl.float32, bitcast=True) * 1.329227995784916e36
-    return gl.where((u & 0x7F) == 0x7F, float("nan"), value).to(gl.bfloat16)
+    value = (((u & 0x80) << 24) | ((u & 0x7F) << 20)).to(gl.float32, bitcast=True)
+    bits = (value * 1.329227995784916e36).to(gl.int32, bitcast=True)
+    high = gl.where((u & 0x7F) == 0x7F, 0x7FC00000, bits) & -65536
+    return high | ((high >> 16) & 0xFFFF)
 
 
 @gluon.constexpr_function
@@ -106,84 +110,6 @@ def group_layout(columns: int, group: int, vector: int, warps: int) -> gl.Blocke
     outer = min(columns // group, 32 // inner)
     lanes = [32 // (inner * outer), outer, inner]
     return gl.BlockedLayout([1, 1, vector], lanes, [warps, 1, 1], [2, 1, 0])
-
-
-@gluon.jit
-def decode_part(
-    cache, rows, scale_rows, tile, START: gl.constexpr, COLUMNS: gl.constexpr, GROUP: gl.constexpr,
-    VEC: gl.constexpr, KEYS: gl.constexpr, IS_FP4: gl.constexpr,
-):  # fmt: skip
-    """Columns START to START + COLUMNS of the tile, from bytes and their scales.
-
-    rows, scale_rows: int64 [KEYS] in shared memory, byte offsets, negative where not visible.
-    """
-    PER_BYTE: gl.constexpr = 2 if IS_FP4 else 1
-    BYTES: gl.constexpr = GROUP // PER_BYTE
-    GROUPS: gl.constexpr = COLUMNS // GROUP
-    LAYOUT: gl.constexpr = group_layout(COLUMNS // PER_BYTE, BYTES, VEC, gl.num_warps())
-    BY_GROUP: gl.constexpr = gl.SliceLayout(2, LAYOUT)
-    BY_ROW: gl.constexpr = gl.SliceLayout(1, BY_GROUP)
-    row = rows.load(BY_ROW)
-    scale_row = scale_rows.load(BY_ROW)
-    group = gl.arange(0, GROUPS, gl.SliceLayout(0, BY_GROUP))
-    byte = gl.arange(0, BYTES, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))
-    seen = (row >= 0)[:, None]
-    scale_at = cache + scale_row[:, None] + (START // GROUP + group)[None, :]
-    scale = gl.load(scale_at, mask=seen, other=0)
-    at = (START // PER_BYTE + group * BYTES)[None, :, None] + gl.expand_dims(byte[None, :], 1)
-    here = cache + row[:, None, None] + at
-    here = gl.multiple_of(here, [1, 1, VEC])
-    value = gl.load(gl.max_contiguous(here, [1, 1, VEC]), mask=seen[:, :, None], other=0)
-    target = tile.slice(START, COLUMNS, dim=1)
-    if IS_FP4:
-        factor = gl.expand_dims(e4m3_scale(scale), 2)
-        factor, value = gl.broadcast(factor, value)
-        low, high = e2m1_bfloat16(value, factor)
-        target.store(gl.reshape(gl.join(low, high), (KEYS, COLUMNS)))
-    else:
-        factor = gl.expand_dims(power_of_two(scale), 2)
-        factor, value = gl.broadcast(factor, value)
-        target.store(gl.reshape(e4m3_bfloat16(value, factor), (KEYS, COLUMNS)))
-
-
-@gluon.jit
-def copy_part(
-    cache, rows, tile, BYTE: gl.constexpr, START: gl.constexpr, COLUMNS: gl.constexpr,
-    KEYS: gl.constexpr,
-):  # fmt: skip
-    """Columns of the tile that lie in bfloat16 from a byte of the row on."""
-    LANES: gl.constexpr = COLUMNS // 8 if COLUMNS < 256 else 32
-    LAYOUT: gl.constexpr = gl.BlockedLayout(
-        [1, 8], [32 // LANES, LANES], [gl.num_warps(), 1], [1, 0]
-    )
-    row = rows.load(gl.SliceLayout(1, LAYOUT))
-    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, LAYOUT))
-    base = cache.to(gl.pointer_type(gl.bfloat16), bitcast=True)
-    here = base + (row[:, None] + BYTE) // 2 + column[None, :]
-    here = gl.max_contiguous(gl.multiple_of(here, [1, 16]), [1, 8])
-    value = gl.load(here, mask=(row >= 0)[:, None], other=0.0)
-    tile.slice(START, COLUMNS, dim=1).store(value)
-
-
-@gluon.jit
-def decode_tile(
-    cache, rows, scale_rows, tile, FORMAT: gl.constexpr, VEC: gl.constexpr, KEYS: gl.constexpr
-):
-    """A tile [KEYS, 512] of rows in a packing of `kernels.quantize.triton_cuda.NUMBERS`."""
-    if FORMAT == 0:
-        copy_part(cache, rows, tile, 0, 0, 256, KEYS)
-        copy_part(cache, rows, tile, 512, 256, 256, KEYS)
-    elif FORMAT == 1:
-        decode_part(cache, rows, scale_rows, tile, 0, 256, 32, VEC, KEYS, False)
-        decode_part(cache, rows, scale_rows, tile, 256, 256, 32, VEC, KEYS, False)
-    elif FORMAT == 2:
-        decode_part(cache, rows, scale_rows, tile, 0, 256, 16, 4, KEYS, True)
-        decode_part(cache, rows, scale_rows, tile, 256, 256, 16, 4, KEYS, True)
-    else:
-        decode_part(cache, rows, scale_rows, tile, 0, 256, 64, VEC, KEYS, False)
-        decode_part(cache, rows, scale_rows, tile, 256, 128, 64, VEC, KEYS, False)
-        decode_part(cache, rows, scale_rows, tile, 384, 64, 64, VEC, KEYS, False)
-        copy_part(cache, rows, tile, 448, 448, 64, KEYS)
 
 
 @gluon.jit
@@ -203,3 +129,89 @@ def byte_offsets(place, seen, page_stride, FORMAT: gl.constexpr, PAGE: gl.conste
         row = place.to(gl.int64) * SIZE
         scale = row + HELD
     return gl.where(seen, row, -1), gl.where(seen, scale, 0)
+
+
+@gluon.jit
+def fetch_words(
+    cache, rows, START: gl.constexpr, GROUPS: gl.constexpr, WORDS: gl.constexpr, VEC: gl.constexpr
+):
+    """int32 [keys, GROUPS, WORDS] of each row from byte START on, zeros where it is not seen."""
+    LAYOUT: gl.constexpr = group_layout(GROUPS * WORDS, WORDS, VEC, gl.num_warps())
+    BY_GROUP: gl.constexpr = gl.SliceLayout(2, LAYOUT)
+    row = rows.load(gl.SliceLayout(1, BY_GROUP))
+    group = gl.arange(0, GROUPS, gl.SliceLayout(0, BY_GROUP))
+    word = gl.arange(0, WORDS, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))
+    at = (group * WORDS)[None, :, None] + gl.expand_dims(word[None, :], 1)
+    base = cache.to(gl.pointer_type(gl.int32), bitcast=True)
+    here = base + ((row + START) // 4)[:, None, None] + at
+    here = gl.max_contiguous(gl.multiple_of(here, [1, 1, 4 * VEC]), [1, 1, VEC])
+    return gl.load(here, mask=(row >= 0)[:, None, None], other=0)
+
+
+@gluon.jit
+def fetch_tile(cache, rows, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr):
+    """Rows as they lie, in registers. rows: int64 [keys] in shared memory, see `byte_offsets`."""
+    if FORMAT == 1:
+        raw = (fetch_words(cache, rows, 0, 8, 8, VEC), fetch_words(cache, rows, 256, 8, 8, VEC))
+    elif FORMAT == 2:
+        raw = (fetch_words(cache, rows, 0, 16, 2, 2), fetch_words(cache, rows, 128, 16, 2, 2))
+    else:
+        ALIGNED: gl.constexpr = 2 if PAGE == 0 else VEC
+        raw = (
+            fetch_words(cache, rows, 0, 4, 16, ALIGNED),
+            fetch_words(cache, rows, 256, 2, 16, ALIGNED),
+            fetch_words(cache, rows, 384, 1, 16, ALIGNED),
+            fetch_words(cache, rows, 448, 1, 32, ALIGNED),
+        )
+    return raw
+
+
+@gluon.jit
+def decode_words(raw, scales, tile, START: gl.constexpr, IS_FP4: gl.constexpr):
+    """Words [keys, groups, words] with scales [keys, groups of a row] to columns of the tile.
+
+    tile: pairs of bfloat16 as int32 [keys, 256].
+    """
+    GROUPS: gl.constexpr = raw.shape[1]
+    PAIRS: gl.constexpr = raw.shape[2] * (4 if IS_FP4 else 2)
+    scale = scales.slice(START // PAIRS, GROUPS, dim=1).load(gl.SliceLayout(2, raw.type.layout))
+    factor = e4m3_scale(scale) if IS_FP4 else power_of_two(scale)
+    factor, raw = gl.broadcast(gl.expand_dims(factor, 2), raw)
+    if IS_FP4:
+        a, b, c, d = e2m1_pairs(raw, factor)
+        pairs = gl.join(gl.join(a, c), gl.join(b, d))
+    else:
+        a, b = e4m3_pairs(raw, factor)
+        pairs = gl.join(a, b)
+    target = tile.slice(START, GROUPS * PAIRS, dim=1)
+    target.store(gl.reshape(pairs, (raw.shape[0], GROUPS * PAIRS)))
+
+
+@gluon.jit
+def decode_tile(raw, scales, tile, FORMAT: gl.constexpr):
+    """Rows of `fetch_tile` to a tile [keys, 512]; scales: bytes [keys, 32] in shared memory."""
+    PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
+    pairs = tile._reinterpret(gl.int32, [tile.shape[0], 256], PAIRED)
+    if FORMAT == 1:
+        decode_words(raw[0], scales, pairs, 0, False)
+        decode_words(raw[1], scales, pairs, 128, False)
+    elif FORMAT == 2:
+        decode_words(raw[0], scales, pairs, 0, True)
+        decode_words(raw[1], scales, pairs, 128, True)
+    else:
+        decode_words(raw[0], scales, pairs, 0, False)
+        decode_words(raw[1], scales, pairs, 128, False)
+        decode_words(raw[2], scales, pairs, 192, False)
+        pairs.slice(224, 32, dim=1).store(gl.reshape(raw[3], (tile.shape[0], 32)))
+
+
+@gluon.jit
+def copy_tile(cache, rows, tile):
+    """Start to copy plain rows to a tile [keys, 512]; what is not seen becomes zeros."""
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [gl.num_warps(), 1], [1, 0])
+    row = rows.load(gl.SliceLayout(1, LAYOUT))
+    column = gl.arange(0, 512, gl.SliceLayout(0, LAYOUT))
+    base = cache.to(gl.pointer_type(gl.bfloat16), bitcast=True)
+    here = base + row[:, None] // 2 + column[None, :]
+    here = gl.max_contiguous(gl.multiple_of(here, [1, 16]), [1, 8])
+    async_copy.async_copy_global_to_shared(tile, here, mask=(row >= 0)[:, None])

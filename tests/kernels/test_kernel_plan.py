@@ -1,5 +1,7 @@
 """Which kernels serve a model, and why not others."""
 
+from dataclasses import replace
+
 import pytest
 
 from kernels import ops
@@ -51,6 +53,23 @@ def test_rows_that_no_packed_kernel_can_read_are_attended_to_by_the_definition()
     found = by_op(resolve(HOPPER, wide, KernelChoice.TRITON))
     assert found["attend_turned"] == ("reference", "float32 heads wider than 128")
     assert found["insert_rows"] == ("triton", None)
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "head_dim", "name"),
+    [
+        (HOPPER, "bfloat16", 512, "gluon"),
+        (HOPPER, "bfloat16", 64, "triton"),
+        (HOPPER, "float32", 64, "triton"),
+        (Target(device_type="cuda", arch=100, has_triton=True), "bfloat16", 512, "triton"),
+    ],
+)
+def test_attention_written_for_hopper_serves_the_heads_that_it_is_written_for(
+    target, dtype, head_dim, name
+):
+    pytest.importorskip("triton", reason="triton is not installed")
+    shape = replace(FLASH, dtype=dtype, head_dim=head_dim)
+    assert by_op(resolve(target, shape, KernelChoice.AUTO))["attend_turned"] == (name, None)
 
 
 def test_reference_is_the_definitions_whatever_the_device():

@@ -15,6 +15,7 @@ from engine.models.deepseek_v41.parameters import AttentionParameters, attention
 from engine.models.deepseek_v41.selection import Indexer, read_shared
 from engine.models.deepseek_v41.selection_rows import publish_rows
 from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
+from kernels.cache_ops.reference import CachedRows
 from kernels.rotary.reference import Rotation
 
 if TYPE_CHECKING:
@@ -89,10 +90,10 @@ class Attention:
         half, name = step.half, window_name(self.plan.layer)
         turn = half.turn(self.plan.ratio)
         queries, kv, latent = project(x, self.parameters)
-        if half.rows.in_place:
+        if half.rows.sizes.reads_caches:
             if self.indexer is not None:
                 publish_rows(self.indexer, x, latent, turn, step)
-            return output(self._in_place(queries, kv, turn, step), self.parameters)
+            return output(self._where_they_lie(queries, kv, turn, step), self.parameters)
         if self.indexer is not None:
             self.indexer.publish(x, latent, turn, step)
         ops, queries = self.parameters.ops, self.parameters.ops.rotate(queries, turn)
@@ -110,13 +111,25 @@ class Attention:
             attended = attended[half.rows.order]
         return output(ops.rotate(attended, turn.inverse), self.parameters)
 
-    def _in_place(self, queries: Tensor, kv: Tensor, turn: Rotation, step: Step) -> Tensor:
-        """Write the keys of the step, then attend to cache rows where they lie."""
+    def _where_they_lie(self, queries: Tensor, kv: Tensor, turn: Rotation, step: Step) -> Tensor:
+        """Attend to cache rows where they lie, and to the keys of the step."""
+        parameters, index, chosen = self.parameters, None, None
+        if self.plan.ratio:
+            index = step.published_rows.index
+        if index is not None:
+            chosen = ChosenRows(cache=cached_rows(step.caches, self._global), index=index)
+        own_rows = self._in_place if step.half.rows.in_place else self._beside_old_rows
+        own = own_rows(kv, turn, step)
+        scale = parameters.head_dim**-0.5
+        return parameters.ops.attend_turned(queries, own, chosen, parameters.sink, scale, turn)
+
+    def _in_place(self, kv: Tensor, turn: Rotation, step: Step) -> OwnRows:
+        """The window in its ring, the keys of the step written into it."""
         parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
         cache = cached_rows(step.caches, name)
         places = step.half.ring_places(step.caches, name)
         parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
-        own = OwnRows(
+        return OwnRows(
             cache=cache,
             ring=rows.sizes.ring_rows,
             length=rows.sizes.window,
@@ -124,11 +137,27 @@ class Attention:
             positions=rows.positions,
             floors=rows.floors,
         )
-        index, chosen = step.published_rows.index if self.plan.ratio else None, None
-        if index is not None:
-            chosen = ChosenRows(cache=cached_rows(step.caches, self._global), index=index)
-        scale = parameters.head_dim**-0.5
-        return parameters.ops.attend_turned(queries, own, chosen, parameters.sink, scale, turn)
+
+    def _beside_old_rows(self, kv: Tensor, turn: Rotation, step: Step) -> OwnRows:
+        """The window in a copy: the keys of the step after those before it, by sequence.
+
+        For steps of more rows than the ring has room for, which is written afterwards. The copy
+        is one ring that never wraps, and a position is a place in it.
+        """
+        rows, name = step.half.rows, window_name(self.plan.layer)
+        fresh, beside = keys_of(kv, self.parameters, turn), rows.beside
+        keys = fresh.new_empty(len(beside.old) + len(fresh), fresh.shape[-1])
+        keys[beside.old] = step.caches.read(name, rows.old_rows)
+        keys[beside.fresh] = step.caches.rounded(name, fresh)
+        step.half.write_ring(step.caches, name, fresh)
+        return OwnRows(
+            cache=CachedRows(tensor=keys, width=keys.shape[-1]),
+            ring=len(keys),
+            length=rows.sizes.window,
+            slots=torch.zeros_like(beside.fresh),
+            positions=beside.fresh,
+            floors=beside.floors,
+        )
 
     def _tile(self, number: int, tile: Tile, queries: Tensor, keys: Tensor, step: Step) -> Tensor:
         """Attended queries of one tile: [B, Q, heads, dim]."""

@@ -90,6 +90,15 @@ class LayoutSizes:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Beside:
+    """Places where the fresh rows of each span lie after the ring rows just before it."""
+
+    old: Tensor  # [spans * (window - 1)]
+    fresh: Tensor  # [rows]
+    floors: Tensor  # [rows] place of the oldest row that a row sees
+
+
+@dataclass(frozen=True, kw_only=True)
 class RowSet:
     """The rows that one half of the model runs, in batch order."""
 
@@ -125,6 +134,17 @@ class RowSet:
         slots = self.batch.slots[self.table[:, 4]]
         old = ring_rows(slots[:, None], self.table[:, 2:3] + back, self.sizes.ring_rows)
         return old.flatten()
+
+    @cached_property
+    def beside(self) -> Beside:
+        """Where `old_rows` and the rows of the set lie in one copy."""
+        before, rows = self.sizes.window - 1, len(self.positions)
+        span = torch.arange(len(self.table), device=self.table.device)
+        owner = torch.repeat_interleave(span, self.table[:, 1], output_size=rows)
+        fresh = (owner + 1) * before + torch.arange(rows, device=span.device)
+        first = (span * before + self.table[:, 0]).unsqueeze(1)
+        old = first + torch.arange(before, device=span.device)
+        return Beside(old=old.flatten(), fresh=fresh, floors=fresh - (self.positions - self.floors))
 
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:
