@@ -175,7 +175,8 @@ def combinations(
     _refuse_too_many(plan)
     always = [_rows(block) for block in plan.axes if block.when is None]
     if plan.arms and not any(ARM_AXIS in block.axes for block in plan.axes):
-        always.insert(0, [{ARM_AXIS: name} for name in plan.arms])
+        others = sorted(name for name in plan.arms if name != plan.reference)
+        always.insert(0, [{ARM_AXIS: name} for name in (plan.reference, *others)])
     if WORKLOAD_AXIS not in plan.varied and len(plan.workloads) > 1:
         always.append([{WORKLOAD_AXIS: spec.name} for spec in plan.workloads])
     found = [_joined(parts) for parts in itertools.product(*always)]

@@ -79,20 +79,20 @@ AGREEMENT: Rows = (
     ),
     (
         "equal_outputs_arm",
-        "Outputs equal to the first arm's",
+        "Outputs equal to the reference arm's",
         "",
         "none",
         "ratio of requests",
-        "greedy outputs that equal, token by token, those of the plan's first arm / requests that "
-        "both were asked; engines that round differently part at near ties",
+        "greedy outputs that equal, token by token, those of the plan's reference arm / requests "
+        "that both were asked; engines that round differently part at near ties",
     ),
     (
         "token_flip_rate_arm",
-        "Token flips against the first arm",
+        "Token flips against the reference arm",
         "",
         "none",
         "ratio of tokens",
-        "as the flips against the reference, held against the plan's first arm: how often another "
-        "engine chose another token; never a reason to refuse a trial",
+        "as the flips against the reference, held against the plan's reference arm: how often "
+        "another engine chose another token; never a reason to refuse a trial",
     ),
 )

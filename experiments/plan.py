@@ -38,6 +38,7 @@ class Plan(Border):
     http: HttpSpec | None = None
     server: ServerSpec | None = None
     arms: dict[str, Arm] = Field(default_factory=dict)
+    reference: str | None = None  # the arm that the others' answers are held against: the first
     clients: int = Field(default=1, ge=1, le=64)  # processes that send the load to a server
     protocol: Annotated[Protocol, BeforeValidator(named_protocol)] = PROTOCOLS["quick"]
     engine: dict[str, AxisValue] = Field(default_factory=dict)
@@ -72,6 +73,8 @@ class Plan(Border):
             )
         if self.arms and (self.simulation or self.http or self.server):
             raise ValueError("simulation, http and server belong into an arm where a plan has arms")
+        if self.reference is not None and self.reference not in self.arms:
+            raise ValueError(f"reference names {brief(self.reference)}, which is none of the arms")
         if not self.arms:
             self.arm_of(None)
         if self.clients > 1 and not any(arm.over_http for arm in self.all_arms.values()):
@@ -160,7 +163,9 @@ def load_plan(source: Path | Mapping[str, object], *, base_dir: Path | None = No
     workloads = [resolved_source(workload, base_dir) for workload in plan.workloads]
     http = plan.http.located(base_dir) if plan.http is not None else None
     arms = {name: arm.located(base_dir) for name, arm in plan.arms.items()}
-    return plan.model_copy(update={"workloads": workloads, "http": http, "arms": arms})
+    reference = plan.reference or next(iter(arms), None)  # a stored mapping has no order
+    found = {"workloads": workloads, "http": http, "arms": arms, "reference": reference}
+    return plan.model_copy(update=found)
 
 
 def _refuse_unstorable(value: object, where: str) -> None:

@@ -11,7 +11,7 @@ fewest replicas, then engine fields, repeat and trial id. A reference always sta
 that order, so no two trials vouch for each other, and the first has none.
 
 Arms of a plan are other engines: each is a kind of its own, and what it answers is also held
-against the plan's first arm, which is told and never a gate.
+against the plan's reference arm, which is told and never a gate.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Agreement:
 
     must: Comparison | None  # the reference of its kind
     off: Comparison | None  # full prefill, for a trial with decoder truncation
-    peer: Comparison | None  # the plan's first arm, for a trial of another arm
+    peer: Comparison | None  # the plan's reference arm, for a trial of another arm
     limit: float | None  # flips a token that `must` allows; None: the gate is off
 
 
@@ -71,10 +71,10 @@ def agreements(
     documents: Sequence[Document],
     limit: object,
     outputs: Callable[[str], Outputs],
-    first_arm: str | None = None,
+    reference_arm: object = None,
 ) -> dict[str, Agreement]:
     """By trial id, for every document with outputs; `limit` is the plan's `gates.agreement`,
-    `first_arm` the arm that the others are held against.
+    `reference_arm` the arm that the others are held against.
 
     `outputs` reads the kept ids of a trial; asked only of pairs that differ.
     """
@@ -83,7 +83,7 @@ def agreements(
     first = _Kind()
     for arm in arms:
         kinds.setdefault(arm.kind, _Kind()).add(arm)
-        if arm.name == first_arm:
+        if arm.name == reference_arm:
             first.add(arm)
     return {
         arm.trial_id: Agreement(
@@ -91,7 +91,7 @@ def agreements(
             off=_against(kinds.get(arm.off_kind, _Kind()).earliest(arm), arm, outputs)
             if arm.off_kind != arm.kind
             else None,
-            peer=_against(first.earliest(arm), arm, outputs) if arm.name != first_arm else None,
+            peer=_against(first.earliest(arm), arm, outputs) if arm.name != reference_arm else None,
             limit=_limit(limit, arm.engine),
         )
         for arm in arms

@@ -27,7 +27,7 @@ _METRICS = (
     "token_flip_rate_arm",
 )  # fmt: skip
 ALONE = "no other trial of this run was asked the same and must agree"
-NO_ARM = "no trial of the plan's first arm was asked the same"
+NO_ARM = "no trial of the plan's reference arm was asked the same"
 UNKEPT = "outputs differ and their ids were not kept; raise protocol.keep_output_tokens"
 
 
@@ -36,7 +36,7 @@ def judged(
 ) -> list[dict[str, object]]:
     """The documents as readers see them: agreement told, and an arm that violates it invalid."""
     limit = mapping(plan.get("gates")).get(GATE, BY_PRECISION)
-    found = agreements(documents, limit, outputs, next(iter(mapping(plan.get("arms"))), None))
+    found = agreements(documents, limit, outputs, plan.get("reference"))
     return [_told(document, found.get(str(document.get("trial_id")))) for document in documents]
 
 

@@ -6,9 +6,11 @@ import importlib.util
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
+from engine.choices import AcceleratorKind
 from engine.request import Request, RequestId
 from experiments.errors import (
     ExperimentError,
@@ -54,12 +56,13 @@ class PeerTarget:
         """From the model folder; nothing is started."""
         settings = self.settings(engine)
         config = self._config(settings)
-        return self._folder(config.model).facts(
+        facts = self._folder(config.model).facts(
             settings,
             accelerator=config.accelerator,
             remote=False,
             max_positions=config.max_model_len,
         )
+        return replace(facts, device_uuids=_device_uuids(config))
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
         """By the model folder's tokenizer."""
@@ -188,6 +191,19 @@ class PeerTarget:
         if model not in self._folders:
             self._folders[model] = read_model_folder(model)
         return self._folders[model]
+
+
+def _device_uuids(config: PeerConfig) -> tuple[str, ...] | None:
+    """Of the device that it takes, the first one; None for a processor.
+
+    ConfigError where this host has no such device.
+    """
+    if config.accelerator == "cpu":
+        return None
+    from engine.accelerator.find import find_accelerator
+
+    found = find_accelerator(AcceleratorKind(config.accelerator)).uuid()
+    return None if found is None else (found,)
 
 
 def peer_factory(kind: str) -> Callable[[], PeerTarget]:

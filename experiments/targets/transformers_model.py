@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import AutoModelForCausalLM
 from transformers.generation.streamers import BaseStreamer
+from transformers.utils.logging import disable_progress_bar
 
 from experiments.targets.peer_configs import TransformersConfig
 
@@ -19,6 +20,7 @@ def load_model(config: TransformersConfig, attention: str) -> PreTrainedModel:
     """The model on its device, in eval mode; nothing is fetched from a network."""
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
+    disable_progress_bar()  # the terminal belongs to the run's own
     model: Any = AutoModelForCausalLM.from_pretrained(
         config.model,
         dtype=getattr(torch, config.dtype),

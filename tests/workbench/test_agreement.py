@@ -249,13 +249,13 @@ def test_a_better_reference_that_comes_later_is_taken(tmp_path):
         assert run.refresh().points().set_index("trial_id").loc["b", "agreement.reference"] == "a"
 
 
-def test_arms_are_held_against_the_first_one_and_never_refused():
+def test_arms_are_held_against_the_reference_and_never_refused():
     other = {0: (5, 6, 7, 0, 0, 0), 2: (0, 0, 0, 0, 0, 0)}
     ours = arm("ours", arm="ours", draft_length=0)
     theirs = arm("theirs", arm="theirs", outputs=other)
     documents = [document(one) for one in (theirs, ours)]
     ids = {one.trial_id: dict(map(kept_ids, one.requests)) for one in (ours, theirs)}
-    plan = {"arms": {"ours": {}, "theirs": {}}}
+    plan = {"reference": "ours"}
     found = {d["trial_id"]: d for d in judged(documents, plan, ids.__getitem__)}
     told = found["theirs"]
     assert told["state"] == TrialState.OK
@@ -273,6 +273,6 @@ def test_an_arm_that_answers_in_text_alone_is_not_called_different():
     theirs = arm("theirs", arm="theirs", outputs=dict.fromkeys(range(PROMPTS), (0,)))
     documents = [document(one) for one in (ours, theirs)]
     ids = {"ours": dict(map(kept_ids, ours.requests)), "theirs": {}}
-    [_, told] = judged(documents, {"arms": {"ours": {}}}, ids.__getitem__)
+    [_, told] = judged(documents, {"reference": "ours"}, ids.__getitem__)
     assert told["metrics"]["equal_outputs_arm"]["value"] is None
     assert "ids were not kept" in told["metrics"]["token_flip_rate_arm"]["reason"]

@@ -1,5 +1,6 @@
 """Several engines in one plan: who is asked what, what is refused, what a record says."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,7 @@ def test_an_axis_can_be_for_one_arm_alone():
             "both fixed in this arm and an axis",
         ),
         ({"clients": 2}, "clients needs"),
+        ({"reference": "third"}, "none of the arms"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(fields, words):
@@ -114,8 +116,13 @@ def test_what_cannot_be_meant_is_refused_by_name(fields, words):
 
 
 def test_a_stored_plan_reads_back_as_it_was():
-    built = plan(engine={"draft_length": 1})
-    assert load_plan(built.document()) == built
+    built = plan(engine={"draft_length": 1}, arms={"slow": SLOW, "fast": FAST, "also": FAST})
+    stored = json.loads(json.dumps(built.document(), sort_keys=True))  # as run.json keeps it
+    again = load_plan(stored)
+    assert again == built
+    assert (built.reference, again.reference) == ("slow", "slow")
+    ids = [[t.trial_id for t in planned(p, target_factory(p))] for p in (built, again)]
+    assert ids[0] == ids[1]
 
 
 def test_variables_reach_the_arms_of_our_own_engine_alone():
