@@ -95,6 +95,7 @@ NARROW_ROWS = 32  # up to here, inputs are few beside the weights
 SLICED_PROGRAMS = 640  # below this many, the inputs are cut into slices
 MOST_SLICES = 8
 LIBRARY_TILE = 128  # of the scales that the library multiplies with
+LIBRARY_INPUTS = 4 * LIBRARY_TILE  # it takes rows of scales to begin at multiples of 16 bytes
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -215,7 +216,8 @@ def many_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
 def suits_library(x: Tensor, weight: Fp8Weight) -> bool:
     """Whether e4m3 matrices and their scales can be multiplied as they are."""
     sides = {weight.input_group, *weight.tile}
-    even = all(side % LIBRARY_TILE == 0 for side in weight.shape)
+    outputs, inputs = weight.shape[-2:]
+    even = outputs % LIBRARY_TILE == 0 and inputs % LIBRARY_INPUTS == 0
     return x.is_cuda and sides == {LIBRARY_TILE} and even
 
 
