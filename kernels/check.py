@@ -20,7 +20,7 @@ from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES
 from kernels.ops import REFERENCE
 from kernels.plan import IMPLEMENTATIONS, Implementation, arch_of, load
 
-ROWS = (0, 1, 3, 17, 128, 257)
+ROWS = (0, 1, 3, 17, 128, 257, 600)
 RERUNS = 20
 ALONE = 3  # rows that are run again without the others
 DTYPES = (torch.float32, torch.bfloat16)

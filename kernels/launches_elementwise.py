@@ -22,14 +22,14 @@ def elementwise_launches() -> Iterator[Launch]:
         address="kernels.norm.triton_cuda:rms_norm_kernel",
         types=_typed("x out", "*bf16")
         | {"weight": "*fp32", "row_stride": "i32", "width": "i32", "eps": "fp32"},
-        constants={"BLOCK": 8192},
+        constants={"EARLY": True, "BLOCK": 8192},
         warps=warps(8192, _tuned(RMS_NORM, "block 8192")["most_warps"]),
     )
     yield _launch(
         "kernels.activation.triton_cuda:swiglu_kernel",
         _typed("gate_up out", "*bf16")
         | {"weight": "*fp32", "width": "i32", "blocks": "i32", "limit": "fp32"},
-        {"HAS_WEIGHT": True},
+        {"EARLY": True, "HAS_WEIGHT": True},
         _tuned(SWIGLU, "any"),
     )
     yield from _wide()
@@ -57,7 +57,7 @@ def _wide() -> Iterator[Launch]:
         types=_typed("streams out", "*bf16")
         | _typed("pre weight", "*fp32")
         | {"width": "i32", "eps": "fp32"},
-        constants={"N": 4, "BLOCK": 8192},
+        constants={"EARLY": True, "N": 4, "BLOCK": 8192},
         warps=warps(8192, _tuned(COLLAPSE, "block 8192")["most_warps"]),
     )
     yield Launch(
@@ -77,31 +77,30 @@ def _narrow() -> Iterator[Launch]:
         _typed("y streams out x", "*bf16")
         | _typed("pre post matrix weight squares", "*fp32")
         | {"width": "i32", "eps": "fp32"},
-        {"N": 4, "CHUNKS": -(-5120 // expand["CHUNK"])},
+        {"EARLY": True, "N": 4, "CHUNKS": -(-5120 // expand["CHUNK"])},
         expand,
         even=("width",),
     )
-    for shapes, members in (("few rows", 1), ("many rows", narrow.GROUP)):
+    for shapes in ("few rows", "many rows"):
         for has_sizes in (False, True):
             yield _launch(
                 f"{NARROW}:product_kernel",
                 _typed("streams halves", "*bf16")
                 | _typed("partial sizes", "*fp32")
                 | _typed("rows columns", "i32"),
-                {"SIZES": has_sizes, "MEMBERS": members, "OUT": 64, "SLICE": narrow.SLICE,
+                {"EARLY": True, "SIZES": has_sizes, "OUT": 32, "SLICE": narrow.SLICE,
                  "BLOCK": narrow.BLOCK},
                 _tuned(narrow.PRODUCT, shapes),
                 even=("columns",),
             )  # fmt: skip
-    for members in (1, narrow.GROUP):
-        yield _launch(
-            f"{NARROW}:weights_kernel",
-            _typed("partial sizes base scale pre post matrix", "*fp32")
-            | _typed("rows columns groups size_parts iterations", "i32")
-            | _typed("norm_eps eps", "fp32"),
-            {"MEMBERS": members, "N": 4, "SQUARE": 16},
-            _tuned(narrow.WEIGHTS, "any"),
-        )
+    yield _launch(
+        f"{NARROW}:weights_kernel",
+        _typed("partial sizes base scale pre post matrix", "*fp32")
+        | _typed("rows columns parts size_parts iterations", "i32")
+        | _typed("norm_eps eps", "fp32"),
+        {"EARLY": True, "N": 4, "SQUARE": 16},
+        _tuned(narrow.WEIGHTS, "any"),
+    )
 
 
 def _typed(names: str, kind: str) -> dict[str, str]:

@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.tuning import Tunable, chosen
 
 SWIGLU = Tunable(
@@ -22,8 +23,17 @@ TUNABLES = (SWIGLU,)
 
 @triton.jit
 def swiglu_kernel(
-    gate_up, weight, out, width, blocks, limit, HAS_WEIGHT: tl.constexpr, BLOCK: tl.constexpr
+    gate_up,
+    weight,
+    out,
+    width,
+    blocks,
+    limit,
+    EARLY: tl.constexpr,
+    HAS_WEIGHT: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
+    wait_for_results(EARLY)
     program = tl.program_id(0)
     row = (program // blocks).to(tl.int64)
     at = (program % blocks) * BLOCK + tl.arange(0, BLOCK)
@@ -56,5 +66,6 @@ def swiglu(gate_up: Tensor, limit: float, weight: Tensor | None = None) -> Tenso
             limit,
             HAS_WEIGHT=weight is not None,
             **config,
+            **early(),
         )
     return out

@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection import triton_cuda_narrow as narrow
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.matmul.triton_cuda import float32_product
@@ -148,8 +149,10 @@ def finish_kernel(
 
 @triton.jit
 def collapse_norm_kernel(
-    streams, pre, weight, out, width, eps, N: tl.constexpr, BLOCK: tl.constexpr
-):
+    streams, pre, weight, out, width, eps, EARLY: tl.constexpr, N: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < width
@@ -252,6 +255,7 @@ def collapse_norm(streams: Tensor, pre: Tensor, weight: Tensor, eps: float) -> T
             N=n,
             BLOCK=block,
             num_warps=warps(block, chosen(COLLAPSE, f"block {block}")["most_warps"]),
+            **early(),
         )
     return out
 

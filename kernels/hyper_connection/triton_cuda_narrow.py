@@ -4,7 +4,8 @@ The first writes a row's streams, what the next sublayer sees of them, and the s
 squares. The second multiplies the fresh streams by the mixing weights, which two bfloat16 hold:
 matrix instructions on tiles as they lie, nothing computed before. The third adds the slices of
 that product, whose length is fixed, in ascending order, so that a row comes out the same
-whatever the batch, and turns them into mixing weights.
+whatever the batch, and turns them into mixing weights. No program adds up several slices: that
+loop around a pipelined product is compiled wrongly by Triton 3.6 for sm_90.
 """
 
 from __future__ import annotations
@@ -14,19 +15,19 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.tuning import Tunable, chosen
 
 SLICE = 640  # columns of one product
-GROUP = 8  # slices that one program adds up where there are many rows
-FEW_ROWS = 512  # up to here each slice has a program of its own: latency counts, not bytes
+FEW_ROWS = 512  # up to here rows share a program in small groups: latency counts, not bytes
 BLOCK = 128  # columns at once
 WIDEST = 16384  # a row is held in registers
 
 EXPAND = Tunable(
     name="expand_norm",
     op="between_sublayers",
-    default={"CHUNK": 1024, "num_warps": 4},
+    default={"CHUNK": 2048, "num_warps": 8},
     candidates=tuple(
         {"CHUNK": chunk, "num_warps": warps}
         for chunk, warps in (
@@ -48,7 +49,7 @@ PRODUCT = Tunable(
 WEIGHTS = Tunable(
     name="mixing_weights",
     op="mixes",
-    default={"ROWS": 4, "num_warps": 1},
+    default={"ROWS": 2, "num_warps": 1},
     candidates=tuple(
         {"ROWS": rows, "num_warps": warps}
         for rows, warps in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (16, 1), (16, 4), (32, 4))
@@ -71,10 +72,11 @@ def chunk_of(y, streams, row, start, width, N: tl.constexpr, CHUNK: tl.constexpr
 
 @triton.jit
 def expand_norm_kernel(
-    y, streams, pre, post, matrix, weight, out, x, squares, width, eps, N: tl.constexpr,
-    CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
+    y, streams, pre, post, matrix, weight, out, x, squares, width, eps, EARLY: tl.constexpr,
+    N: tl.constexpr, CHUNK: tl.constexpr, CHUNKS: tl.constexpr,
 ):  # fmt: skip
     """One row: streams after a sublayer, and the norm of what the next one reads of them."""
+    wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
     dtype = streams.dtype.element_ty
     gains = ()
@@ -121,66 +123,58 @@ def expand_norm_kernel(
 
 @triton.jit
 def product_kernel(
-    streams, halves, partial, sizes, rows, columns, SIZES: tl.constexpr, MEMBERS: tl.constexpr,
+    streams, halves, partial, sizes, rows, columns, EARLY: tl.constexpr, SIZES: tl.constexpr,
     OUT: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Products of `MEMBERS` slices of columns; sums of squares too where SIZES is set."""
+    """Products of one slice of columns; sums of squares too where SIZES is set."""
+    wait_for_results(EARLY)
     part = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     here = row.to(tl.int64)
     inside = row < rows
-    output = tl.arange(0, OUT)
+    output = tl.arange(0, 2 * OUT)
     place = streams + here[:, None] * columns
-    product = tl.zeros((OUT, ROWS), tl.float32)
-    squares = tl.zeros((ROWS,), tl.float32)
-    for member in range(MEMBERS):
-        sliced = tl.zeros((OUT, ROWS), tl.float32)
-        squared = tl.zeros((ROWS, BLOCK), tl.float32)
-        start = (part * MEMBERS + member) * SLICE
-        for offset in range(0, SLICE, BLOCK):
-            at = start + offset + tl.arange(0, BLOCK)
-            known = at < columns
-            x = tl.load(place + at[None, :], mask=inside[:, None] & known[None, :], other=0.0)
-            w = tl.load(
-                halves + output[:, None] * columns + at[None, :], mask=known[None, :], other=0.0
-            )
-            sliced = tl.dot(w, tl.trans(x), sliced)
-            if SIZES:
-                wide = x.to(tl.float32)
-                squared += wide * wide
-        product += sliced
+    product = tl.zeros((2 * OUT, ROWS), tl.float32)
+    squared = tl.zeros((ROWS, BLOCK), tl.float32)
+    for offset in range(0, SLICE, BLOCK):
+        at = part * SLICE + offset + tl.arange(0, BLOCK)
+        known = at < columns
+        x = tl.load(place + at[None, :], mask=inside[:, None] & known[None, :], other=0.0)
+        w = tl.load(
+            halves + output[:, None] * columns + at[None, :], mask=known[None, :], other=0.0
+        )
+        product = tl.dot(w, tl.trans(x), product)
         if SIZES:
-            squares += tl.sum(squared, 1)
+            wide = x.to(tl.float32)
+            squared += wide * wide
+    both = tl.sum(tl.reshape(product, (2, OUT, ROWS)), 0)
     base = partial + (part.to(tl.int64) * rows + here) * OUT
-    tl.store(base[None, :] + output[:, None], product, mask=inside[None, :])
+    at = base[None, :] + tl.arange(0, OUT)[:, None]
+    tl.store(at, both, mask=inside[None, :])
     if SIZES:
-        tl.store(sizes + part.to(tl.int64) * rows + here, squares, mask=inside)
+        tl.store(sizes + part.to(tl.int64) * rows + here, tl.sum(squared, 1), mask=inside)
 
 
 @triton.jit
 def weights_kernel(
-    partial, sizes, base, scale, pre, post, matrix, rows, columns, groups, size_parts, iterations,
-    norm_eps, eps, MEMBERS: tl.constexpr, N: tl.constexpr, SQUARE: tl.constexpr,
+    partial, sizes, base, scale, pre, post, matrix, rows, columns, parts, size_parts, iterations,
+    norm_eps, eps, EARLY: tl.constexpr, N: tl.constexpr, SQUARE: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
     """Add the slices, scale, squash, and normalise the matrices in turn. SQUARE is N * N."""
+    wait_for_results(EARLY)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     real = row < rows
     row = row.to(tl.int64)
-    column = tl.arange(0, 4 * SQUARE)
-    raw = tl.zeros((ROWS, 4 * SQUARE), tl.float32)
-    for group in range(groups):  # slices of a group first: one order whoever added them up
-        summed = tl.zeros((ROWS, 4 * SQUARE), tl.float32)
-        for member in tl.static_range(MEMBERS):
-            here = partial + ((group * MEMBERS + member) * rows + row) * (4 * SQUARE)
-            summed += tl.load(here[:, None] + column[None, :], mask=real[:, None], other=0.0)
-        raw += summed
+    kind = tl.arange(0, 2 * SQUARE)
+    raw = tl.zeros((ROWS, 2 * SQUARE), tl.float32)
+    for part in range(parts):
+        here = partial + (part * rows + row) * (2 * SQUARE)
+        raw += tl.load(here[:, None] + kind[None, :], mask=real[:, None], other=0.0)
     squares = tl.zeros((ROWS,), tl.float32)
     for part in range(size_parts):
         squares += tl.load(sizes + part * rows + row, mask=real, other=0.0)
-    high, low = tl.split(tl.permute(tl.reshape(raw, (ROWS, 2, 2 * SQUARE)), (0, 2, 1)))
-    logits = (high + low) * tl.rsqrt(squares / columns + norm_eps)[:, None]
-    kind = tl.arange(0, 2 * SQUARE)
+    logits = raw * tl.rsqrt(squares / columns + norm_eps)[:, None]
     used = kind < SQUARE + 2 * N
     logits *= tl.load(scale + kind, mask=used, other=0.0)[None, :]
     logits += tl.load(base + kind, mask=used, other=0.0)[None, :]
@@ -236,6 +230,7 @@ def between_sublayers(
             N=n,
             CHUNKS=triton.cdiv(width, config["CHUNK"]),
             **config,
+            **early(),
         )
     return Between(streams=out, x=x, mixed=_mixed(out, sizes, mixing))
 
@@ -244,15 +239,13 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
     """Mixing weights; `sizes` [1, rows] are the sums of squares where they are known."""
     rows, n, width = streams.shape
     columns = n * width
-    groups = triton.cdiv(columns, SLICE * GROUP)
-    members = 1 if rows > FEW_ROWS else GROUP  # parts of a group that programs of their own add up
-    parts = groups * members
+    parts = triton.cdiv(columns, SLICE)
     kind = {"dtype": torch.float32, "device": streams.device}
     pre, post = torch.empty((rows, n), **kind), torch.empty((rows, n), **kind)
     matrix = torch.empty((rows, n, n), **kind)
     if not rows:
         return Mixes(pre=pre, post=post, matrix=matrix)
-    partial = torch.empty((parts, rows, 4 * n * n), **kind)
+    partial = torch.empty((parts, rows, 2 * n * n), **kind)
     found = torch.empty((parts, rows), **kind) if sizes is None else sizes
     config = chosen(PRODUCT, "few rows" if rows <= FEW_ROWS else "many rows")
     product_kernel[(triton.cdiv(rows, config["ROWS"]), parts)](
@@ -263,11 +256,11 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         rows,
         columns,
         SIZES=sizes is None,
-        MEMBERS=GROUP // members,
-        OUT=4 * n * n,
+        OUT=2 * n * n,
         SLICE=SLICE,
         BLOCK=BLOCK,
         **config,
+        **early(),
     )
     config = chosen(WEIGHTS, "any")
     weights_kernel[(triton.cdiv(rows, config["ROWS"]),)](
@@ -280,14 +273,14 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         matrix,
         rows,
         columns,
-        groups,
+        parts,
         len(found),
         mixing.sinkhorn_iterations,
         mixing.norm_eps,
         mixing.eps,
-        MEMBERS=members,
         N=n,
         SQUARE=n * n,
         **config,
+        **early(),
     )
     return Mixes(pre=pre, post=post, matrix=matrix)

@@ -7,13 +7,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.tuning import Tunable, chosen
 
 WIDEST = 16384  # a row is held in registers
 
 
 @triton.jit
-def rms_norm_kernel(x, weight, out, row_stride, width, eps, BLOCK: tl.constexpr):
+def rms_norm_kernel(
+    x, weight, out, row_stride, width, eps, EARLY: tl.constexpr, BLOCK: tl.constexpr
+):
+    wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < width
@@ -26,7 +30,7 @@ def rms_norm_kernel(x, weight, out, row_stride, width, eps, BLOCK: tl.constexpr)
 RMS_NORM = Tunable(
     name="rms_norm",
     op="rms_norm",
-    default={"most_warps": 16},
+    default={"most_warps": 8},
     candidates=tuple({"most_warps": count} for count in (2, 4, 8, 16)),
 )
 TUNABLES = (RMS_NORM,)
@@ -55,5 +59,6 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             eps,
             BLOCK=block,
             num_warps=warps(block, chosen(RMS_NORM, f"block {block}")["most_warps"]),
+            **early(),
         )
     return out
