@@ -14,7 +14,7 @@ from engine.models.deepseek_v41.parameters import (
     mixing_parameters,
     moe_parameters,
 )
-from kernels.hyper_connection.reference import Mixing, collapse
+from kernels.hyper_connection.reference import Mixes, Mixing, collapse
 from kernels.ops import Ops
 from kernels.precision import at_least_float32
 
@@ -22,6 +22,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from engine.models.deepseek_v41.config import DeepseekV41Config
+
+
+class Ahead(NamedTuple):
+    """What the next layer would compute of the streams first, made on the way out of this one."""
+
+    x: Tensor  # [rows, width]: what its attention sees
+    mixed: Mixes  # of its attention
+
+    def rows(self, index: Tensor) -> Ahead:
+        """Some of the rows."""
+        return Ahead(x=self.x[index], mixed=Mixes(*(part[index] for part in self.mixed)))
 
 
 class Stream(NamedTuple):
@@ -32,6 +43,7 @@ class Stream(NamedTuple):
 
     streams: Tensor  # [rows, n, width]
     pre: Tensor  # [rows, n], at least float32
+    ahead: Ahead | None = None  # None where streams change before the next layer, or none follows
 
     @classmethod
     def start(cls, embedded: Tensor, n: int) -> Stream:
@@ -43,7 +55,8 @@ class Stream(NamedTuple):
 
     def rows(self, index: Tensor) -> Stream:
         """Some of the rows."""
-        return Stream(streams=self.streams[index], pre=self.pre[index])
+        ahead = None if self.ahead is None else self.ahead.rows(index)
+        return Stream(streams=self.streams[index], pre=self.pre[index], ahead=ahead)
 
     def collapsed(self) -> Tensor:
         """What the next sublayer reads, before its norm: [rows, width]."""
@@ -84,6 +97,8 @@ class Block:
 
     def attention_input(self, stream: Stream) -> Tensor:
         """What attention (and a compressor) sees: [rows, width]."""
+        if stream.ahead is not None:
+            return stream.ahead.x
         return self.ops.collapse_norm(stream.streams, stream.pre, self.attention_norm, self.eps)
 
     def run(
@@ -92,15 +107,24 @@ class Block:
         x: Tensor,
         attention: Callable[[Tensor], Tensor],
         live: Tensor | None = None,
+        after: Block | None = None,
     ) -> Stream:
-        """The layer, given `x = attention_input(stream)`; rows that are not live are padding."""
-        ops = self.ops
-        mixed = ops.mixes(stream.streams, self.attention_mixing)
-        streams = ops.expand(attention(x), stream.streams, mixed)
-        inner = ops.collapse_norm(streams, mixed.pre, self.ffn_norm, self.eps)
-        mixed = ops.mixes(streams, self.ffn_mixing)
+        """The layer, given `x = attention_input(stream)`; rows that are not live are padding.
+
+        `after` is the layer that reads the streams as they come out of this one.
+        """
+        ops, ahead = self.ops, stream.ahead
+        mixed = ops.mixes(stream.streams, self.attention_mixing) if ahead is None else ahead.mixed
+        streams, inner, mixed = ops.between_sublayers(
+            attention(x), stream.streams, mixed, self.ffn_norm, self.eps, self.ffn_mixing
+        )
         added = run_moe(inner, self.moe, live)
-        return Stream(streams=ops.expand(added, streams, mixed), pre=mixed.pre)
+        if after is None:
+            return Stream(streams=ops.expand(added, streams, mixed), pre=mixed.pre)
+        out, x, following = ops.between_sublayers(
+            added, streams, mixed, after.attention_norm, after.eps, after.attention_mixing
+        )
+        return Stream(streams=out, pre=mixed.pre, ahead=Ahead(x=x, mixed=following))
 
 
 def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor:

@@ -98,7 +98,7 @@ class DeepseekV41Model:
             plan = layer.attention.plan
             if plan.layer in self._engrams:
                 streams = self._engrams[plan.layer].add(stream.streams, ngrams)
-                stream = stream._replace(streams=streams)
+                stream = stream._replace(streams=streams, ahead=None)
             x = layer.block.attention_input(stream)
             if layer.attention.compressor is not None:
                 layer.attention.compressor.write(x, step)
@@ -109,7 +109,7 @@ class DeepseekV41Model:
             if plan.draft_tap:
                 taps.append(stream.mean())
             attend = partial(layer.attention.run, step=step)
-            stream = layer.block.run(stream, x, attend, batch.live)
+            stream = layer.block.run(stream, x, attend, batch.live, self._after(plan.layer))
             _record(capture, plan.layer, stream)
         self._write_context(taps, step, capture)
         if batch.shape is None:
@@ -121,6 +121,13 @@ class DeepseekV41Model:
         """See the protocol. `draft_length` is at most the block size of the release."""
         assert self._drafter is not None, "this checkpoint has no draft stages"
         return self._drafter.draft(batch, caches)
+
+    def _after(self, layer: int) -> Block | None:
+        """The next layer, where it reads the streams as `layer` leaves them."""
+        following = layer + 1
+        if following == len(self._layers) or following in self._engrams:
+            return None
+        return self._layers[following].block
 
     def _sizes(self, caches: CacheStorage) -> LayoutSizes:
         config = self._config
