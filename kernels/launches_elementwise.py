@@ -81,22 +81,27 @@ def _narrow() -> Iterator[Launch]:
         expand,
         even=("width",),
     )
+    yield Launch(
+        address=f"{NARROW}:squares_kernel",
+        types={"streams": "*bf16", "sizes": "*fp32", "columns": "i32"},
+        constants={"EARLY": True, "BLOCK": 4096},
+        warps=8,
+        even=("columns",),
+    )
     for shapes in ("few rows", "many rows"):
-        for has_sizes in (False, True):
-            yield _launch(
-                f"{NARROW}:product_kernel",
-                _typed("streams halves", "*bf16")
-                | _typed("partial sizes", "*fp32")
-                | _typed("rows columns", "i32"),
-                {"EARLY": True, "SIZES": has_sizes, "OUT": 32, "SLICE": narrow.SLICE,
-                 "BLOCK": narrow.BLOCK},
-                _tuned(narrow.PRODUCT, shapes),
-                even=("columns",),
-            )  # fmt: skip
+        yield _launch(
+            f"{NARROW}:product_kernel",
+            _typed("streams halves", "*bf16")
+            | {"partial": "*fp32"}
+            | _typed("rows columns", "i32"),
+            {"EARLY": True, "OUT": 32, "SLICE": narrow.SLICE, "BLOCK": narrow.BLOCK},
+            _tuned(narrow.PRODUCT, shapes),
+            even=("columns",),
+        )
     yield _launch(
         f"{NARROW}:weights_kernel",
         _typed("partial sizes base scale pre post matrix", "*fp32")
-        | _typed("rows columns parts size_parts iterations", "i32")
+        | _typed("rows columns parts iterations", "i32")
         | _typed("norm_eps eps", "fp32"),
         {"EARLY": True, "N": 4, "SQUARE": 16},
         _tuned(narrow.WEIGHTS, "any"),

@@ -4,8 +4,9 @@ The first writes a row's streams, what the next sublayer sees of them, and the s
 squares. The second multiplies the fresh streams by the mixing weights, which two bfloat16 hold:
 matrix instructions on tiles as they lie, nothing computed before. The third adds the slices of
 that product, whose length is fixed, in ascending order, so that a row comes out the same
-whatever the batch, and turns them into mixing weights. No program adds up several slices: that
-loop around a pipelined product is compiled wrongly by Triton 3.6 for sm_90.
+whatever the batch, and turns them into mixing weights. Where the squares are not at hand a launch
+of its own adds them up: a tile that fed both a pipelined product and a sum came out wrong, from
+run to run, on sm_90 under Triton 3.6.
 """
 
 from __future__ import annotations
@@ -123,10 +124,10 @@ def expand_norm_kernel(
 
 @triton.jit
 def product_kernel(
-    streams, halves, partial, sizes, rows, columns, EARLY: tl.constexpr, SIZES: tl.constexpr,
-    OUT: tl.constexpr, ROWS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
+    streams, halves, partial, rows, columns, EARLY: tl.constexpr, OUT: tl.constexpr,
+    ROWS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Products of one slice of columns; sums of squares too where SIZES is set."""
+    """Products of one slice of columns."""
     wait_for_results(EARLY)
     part = tl.program_id(1)
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
@@ -135,7 +136,6 @@ def product_kernel(
     output = tl.arange(0, 2 * OUT)
     place = streams + here[:, None] * columns
     product = tl.zeros((2 * OUT, ROWS), tl.float32)
-    squared = tl.zeros((ROWS, BLOCK), tl.float32)
     for offset in range(0, SLICE, BLOCK):
         at = part * SLICE + offset + tl.arange(0, BLOCK)
         known = at < columns
@@ -144,20 +144,28 @@ def product_kernel(
             halves + output[:, None] * columns + at[None, :], mask=known[None, :], other=0.0
         )
         product = tl.dot(w, tl.trans(x), product)
-        if SIZES:
-            wide = x.to(tl.float32)
-            squared += wide * wide
     both = tl.sum(tl.reshape(product, (2, OUT, ROWS)), 0)
     base = partial + (part.to(tl.int64) * rows + here) * OUT
     at = base[None, :] + tl.arange(0, OUT)[:, None]
     tl.store(at, both, mask=inside[None, :])
-    if SIZES:
-        tl.store(sizes + part.to(tl.int64) * rows + here, tl.sum(squared, 1), mask=inside)
+
+
+@triton.jit
+def squares_kernel(streams, sizes, columns, EARLY: tl.constexpr, BLOCK: tl.constexpr):
+    """The sum of the squares of one row."""
+    wait_for_results(EARLY)
+    row = tl.program_id(0).to(tl.int64)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for start in range(0, columns, BLOCK):
+        at = start + tl.arange(0, BLOCK)
+        x = tl.load(streams + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
+        total += x * x
+    tl.store(sizes + row, tl.sum(total, 0))
 
 
 @triton.jit
 def weights_kernel(
-    partial, sizes, base, scale, pre, post, matrix, rows, columns, parts, size_parts, iterations,
+    partial, sizes, base, scale, pre, post, matrix, rows, columns, parts, iterations,
     norm_eps, eps, EARLY: tl.constexpr, N: tl.constexpr, SQUARE: tl.constexpr,
     ROWS: tl.constexpr,
 ):  # fmt: skip
@@ -171,9 +179,7 @@ def weights_kernel(
     for part in range(parts):
         here = partial + (part * rows + row) * (2 * SQUARE)
         raw += tl.load(here[:, None] + kind[None, :], mask=real[:, None], other=0.0)
-    squares = tl.zeros((ROWS,), tl.float32)
-    for part in range(size_parts):
-        squares += tl.load(sizes + part * rows + row, mask=real, other=0.0)
+    squares = tl.load(sizes + row, mask=real, other=0.0)
     logits = raw * tl.rsqrt(squares / columns + norm_eps)[:, None]
     used = kind < SQUARE + 2 * N
     logits *= tl.load(scale + kind, mask=used, other=0.0)[None, :]
@@ -202,7 +208,12 @@ def suits(n: int, width: int, dtype: torch.dtype) -> bool:
 
 def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
     """See kernels.hyper_connection.reference; streams as `suits` says."""
-    return _mixed(streams.contiguous(), None, mixing)
+    streams = streams.contiguous()
+    rows, n, width = streams.shape
+    sizes = torch.empty(rows, dtype=torch.float32, device=streams.device)
+    if rows:
+        squares_kernel[(rows,)](streams, sizes, n * width, BLOCK=4096, num_warps=8, **early())
+    return _mixed(streams, sizes, mixing)
 
 
 def between_sublayers(
@@ -212,7 +223,7 @@ def between_sublayers(
     y, streams = y.contiguous(), streams.contiguous()
     rows, n, width = streams.shape
     out, x = torch.empty_like(streams), torch.empty_like(y)
-    sizes = torch.empty((1, rows), dtype=torch.float32, device=y.device)
+    sizes = torch.empty(rows, dtype=torch.float32, device=y.device)
     if rows:
         config = chosen(EXPAND, f"width {width}")
         expand_norm_kernel[(rows,)](
@@ -235,8 +246,8 @@ def between_sublayers(
     return Between(streams=out, x=x, mixed=_mixed(out, sizes, mixing))
 
 
-def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
-    """Mixing weights; `sizes` [1, rows] are the sums of squares where they are known."""
+def _mixed(streams: Tensor, sizes: Tensor, mixing: Mixing) -> Mixes:
+    """Mixing weights; `sizes` [rows] are the sums of the streams' squares."""
     rows, n, width = streams.shape
     columns = n * width
     parts = triton.cdiv(columns, SLICE)
@@ -246,16 +257,13 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
     if not rows:
         return Mixes(pre=pre, post=post, matrix=matrix)
     partial = torch.empty((parts, rows, 2 * n * n), **kind)
-    found = torch.empty((parts, rows), **kind) if sizes is None else sizes
     config = chosen(PRODUCT, "few rows" if rows <= FEW_ROWS else "many rows")
     product_kernel[(triton.cdiv(rows, config["ROWS"]), parts)](
         streams,
         mixing.halves,
         partial,
-        found,
         rows,
         columns,
-        SIZES=sizes is None,
         OUT=2 * n * n,
         SLICE=SLICE,
         BLOCK=BLOCK,
@@ -265,7 +273,7 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
     config = chosen(WEIGHTS, "any")
     weights_kernel[(triton.cdiv(rows, config["ROWS"]),)](
         partial,
-        found,
+        sizes,
         mixing.turned_base,
         mixing.turned_scale,
         pre,
@@ -274,7 +282,6 @@ def _mixed(streams: Tensor, sizes: Tensor | None, mixing: Mixing) -> Mixes:
         rows,
         columns,
         parts,
-        len(found),
         mixing.sinkhorn_iterations,
         mixing.norm_eps,
         mixing.eps,
