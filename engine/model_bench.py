@@ -14,10 +14,11 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engine.accelerator.find import find_accelerator
 from engine.assembly import allocate_caches
@@ -33,12 +34,39 @@ from engine.random_shapes import EIGHT_LAYERS
 from engine.resolution import ResolvedConfig, resolve
 from kernels.bench import surroundings
 from kernels.cost import Ceilings
+from kernels.ops import Ops
+from kernels.routing.reference import Router
 from kernels.stopwatch import Stopwatch, Work
 
 FORMAT = "model bench"
 FILLED_ROWS = 1 << 16  # of a cache at once
 EAGER_ROUNDS = 5
 SHOWN_KERNELS = 16
+
+
+class Busy:
+    """How many experts the rows of a forward choose, by layer; waits for the device."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] | None = None  # None: not counted now
+
+    def watched(self, ops: Ops) -> Ops:
+        """The same operations, whose choices are counted."""
+
+        def route(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+            chosen, weights = ops.route(x, router)
+            if self.counts is not None:
+                self.counts.append(len(chosen.unique()))
+            return chosen, weights
+
+        return replace(ops, route=route)
+
+    def of(self, work: Work) -> tuple[int, ...]:
+        """The counts of one forward."""
+        self.counts = []
+        work()
+        found, self.counts = tuple(self.counts), None
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +78,7 @@ class Subject:
     model: Model
     caches: CacheStorage
     device: torch.device
+    busy: Busy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +89,7 @@ class StepTime:
     rows: int
     context: int
     captured: bool
+    busy_experts: tuple[int, ...]  # that the rows chose, by layer
     step_s: float
     floor_s: dict[str, float]  # by part of the model
     kernels: dict[str, float]
@@ -86,12 +116,14 @@ def open_subject(
     )
     accelerator = find_accelerator(config.accelerator)
     resolved = resolve(config, source.facts(config), accelerator.kind)
+    busy = Busy()
+    source = replace(source, change=busy.watched)
     model = source.load(resolved, accelerator)
     caches = allocate_caches(model, resolved, accelerator).device
     fill(caches)
     return Subject(
         config=source.config, resolved=resolved, model=model, caches=caches,
-        device=torch.device(accelerator.device),
+        device=torch.device(accelerator.device), busy=busy,
     )  # fmt: skip
 
 
@@ -179,7 +211,7 @@ def time_step(
     def work() -> object:
         return subject.model.forward(batch, subject.caches)
 
-    work()
+    size = replace(size, busy_experts=subject.busy.of(work))
     captured = batch.shape is not None
     if captured:
         step_s = watch.compare({name: watch.capture([work])})[name]
@@ -190,8 +222,9 @@ def time_step(
         for part, costs in step_costs(subject.config, size).items()
     }
     return StepTime(
-        name=name, rows=size.rows, context=size.context, captured=captured, step_s=step_s,
-        floor_s=floors, kernels=dict(kernel_seconds(work)),
+        name=name, rows=size.rows, context=size.context, captured=captured,
+        busy_experts=size.busy_experts or (), step_s=step_s, floor_s=floors,
+        kernels=dict(kernel_seconds(work)),
     )  # fmt: skip
 
 
@@ -216,6 +249,7 @@ def lines(step: StepTime) -> Iterator[str]:
         f"{step.name}: {step.step_s * 1e6:.0f} us {how}, floor {floor_s * 1e6:.0f} us, "
         f"{step.fraction:.2f}"
     )
+    yield f"  experts chosen by layer: {', '.join(map(str, step.busy_experts))}"
     yield "  floors: " + ", ".join(f"{k} {v * 1e6:.0f}" for k, v in step.floor_s.items())
     total_s = sum(step.kernels.values())
     yield f"  kernels: {total_s * 1e6:.0f} us of one eager run"

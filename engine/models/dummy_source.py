@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from engine.models.protocol import ModelFacts
     from engine.random_shapes import Shape
     from engine.resolution import ResolvedConfig
+    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,7 @@ class DummySource:
 
     shape: Shape
     seed: int = 0
+    change: Callable[[Ops], Ops] | None = None  # of the kernels that serve it: to look at calls
 
     @property
     def config(self) -> DeepseekV41Config:
@@ -52,6 +55,7 @@ class DummySource:
             seed=self.seed,
             rounds_inputs=resolved.weights is WeightFormat.RELEASED,
         )
+        ops = kernel_plan(config, resolved, accelerator.target()).ops
         return DeepseekV41Model(
             config,
             weights,
@@ -60,5 +64,5 @@ class DummySource:
             engram_token_map=[
                 i % config.engram_compressed_vocab_size for i in range(config.vocab_size)
             ],
-            ops=kernel_plan(config, resolved, accelerator.target()).ops,
+            ops=ops if self.change is None else self.change(ops),
         )

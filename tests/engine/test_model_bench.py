@@ -1,5 +1,7 @@
 """Whole steps beside their floors, on a small model and without a device."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -59,6 +61,22 @@ def test_one_row_costs_the_experts_that_it_chooses():
     assert sum(c.flops for c in costs["experts"]) == pytest.approx(8 * 6 * 6 * 5120 * 2304)
 
 
+def test_experts_that_were_counted_are_those_that_are_paid_for():
+    config = DummySource(shape=EIGHT_LAYERS).config
+    size = replace(decode_size(32), busy_experts=(10, 20, 0, 0, 0, 0, 0, 30))
+    costs = step_costs(config, size)
+    moved = 32 * 6 * 3 * (5120 + 2304) * 2 * 8
+    held = 60 * 3 * 5120 * 2304 * (0.5 + 1 / 32)
+    assert sum(c.bytes for c in costs["experts"]) - moved == pytest.approx(held, rel=1e-6)
+
+
+def test_choices_of_experts_are_counted_by_layer(subject):
+    batch = decode_batch(subject, 3, 70)
+    counts = subject.busy.of(lambda: subject.model.forward(batch, subject.caches))
+    assert len(counts) == 10
+    assert all(2 <= count <= 6 for count in counts)
+
+
 def test_only_tables_and_gate_weights_belong_to_no_part_of_a_forward():
     config = DummySource(shape=EIGHT_LAYERS).config
     matrices = {n: part_of(n) for n, p in parameters(config).items() if len(p.shape) > 1}
@@ -99,7 +117,7 @@ def test_an_engine_serves_random_weights():
 
 def test_a_step_is_told_with_its_floors_and_its_kernels():
     step = StepTime(
-        name="decode 1 x 64", rows=1, context=64, captured=True, step_s=4e-6,
+        name="decode 1 x 64", rows=1, context=64, captured=True, busy_experts=(6, 5), step_s=4e-6,
         floor_s={"experts": 1e-6, "head": 2e-6}, kernels={"gemm x3": 3e-6},
     )  # fmt: skip
     assert step.fraction == pytest.approx(0.75)

@@ -1,8 +1,8 @@
 """The least work of one step, by part of the model: what a measured step is divided by.
 
 Weights are counted as the release stores them, each once a step; of the routed experts those
-that the rows are expected to choose, if they choose evenly. Products of fp8 and mxfp4 weights
-count at the fp8 rate, since their inputs are rounded to fp8; attention at the bf16 rate.
+that the rows chose, or, where that is not known, would choose evenly. Products of fp8 and mxfp4
+weights count at the fp8 rate, since their inputs are rounded to fp8; attention at the bf16 rate.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class StepSize:
     logit_rows: int
     context: int  # tokens that the last row sees
     sequences: int
+    busy_experts: tuple[int, ...] | None = None  # that the rows chose, by layer
 
 
 def step_costs(config: DeepseekV41Config, size: StepSize) -> dict[str, list[Cost]]:
@@ -96,7 +97,13 @@ def _product(
     share = 1.0
     if ".ffn.experts." in name:
         chance = config.num_experts_per_tok / config.n_routed_experts
-        share, rows = 1 - (1 - chance) ** rows, rows * chance
+        busy = size.busy_experts
+        share = (
+            1 - (1 - chance) ** rows
+            if busy is None
+            else busy[int(name.split(".")[1])] / config.n_routed_experts
+        )
+        rows *= chance
     outputs, inputs = parameter.shape[0], math.prod(parameter.shape[1:])
     moved = rows * (outputs + inputs) * _ACTIVATION
     return Cost(
