@@ -133,3 +133,13 @@ def test_peers_that_torch_has_compute_what_the_definition_does():
     assert work is not None
     exact = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * weight
     torch.testing.assert_close(work(), exact)
+
+
+def test_every_case_is_taken_at_every_size_and_small_sizes_come_first():
+    taken = list(bench._sizes(None))
+    cases = (*RELEASE_CASES, *TIMED_CASES)
+    assert sorted((c.op, c.name, r) for c, r in taken) == sorted(
+        (c.op, c.name, rows) for c in cases for rows in c.timed_rows
+    )
+    small = [rows <= 128 for _, rows in taken]
+    assert small == sorted(small, reverse=True)
