@@ -46,6 +46,7 @@ class Ops:
 
     linear: Callable[[Tensor, Weight], Tensor] = matmul.linear
     grouped_linear: Callable[[Tensor, Weight], Tensor] = matmul.grouped_linear
+    wide_linear: Callable[[Tensor, Tensor], Tensor] = matmul.wide_linear
     rms_norm: Callable[[Tensor, Tensor, float], Tensor] = norm.rms_norm
     rotation: Callable[[Tensor, Tensor], Rotation] = rotary.rotation
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate

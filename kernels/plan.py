@@ -173,6 +173,7 @@ IMPLEMENTATIONS = (
         for op, family, unsuited in (
             ("linear", "matmul", _no_triton),
             ("grouped_linear", "matmul", _no_triton),
+            ("wide_linear", "matmul", _no_triton),
             ("rms_norm", "norm", _wide_rows),
             ("rotation", "rotary", _no_triton),
             ("rotate", "rotary", _wide_rows),

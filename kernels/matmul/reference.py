@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kernels.matmul.weights import Weight, dense
+from kernels.precision import at_least_float32
 from kernels.quantize.reference import round_groups
 
 
@@ -19,6 +20,15 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
     if isinstance(weight, Tensor):
         return functional.linear(x.to(weight.dtype), weight)
     return functional.linear(rounded_input(x, weight), dense(weight, x.dtype))
+
+
+def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """x [..., in] times weight [out, in] of the same dtype: [..., out] in at least float32.
+
+    Products are exact and added up in the wide dtype, as logits are.
+    """
+    wide = at_least_float32(x.dtype)
+    return functional.linear(x.to(wide), weight.to(wide))
 
 
 def grouped_linear(x: Tensor, weight: Weight) -> Tensor:

@@ -41,6 +41,14 @@ def float32_product(x, weight, total, NARROW: tl.constexpr):
     return total
 
 
+def wide_linear(x: Tensor, weight: Tensor) -> Tensor:
+    """See kernels.matmul.reference; bfloat16 is read as it is and added up in float32."""
+    if x.dtype != torch.bfloat16 or not x.is_cuda:  # the interpreter
+        return reference.wide_linear(x, weight)
+    flat = x.reshape(-1, x.shape[-1])
+    return torch.mm(flat, weight.T, out_dtype=torch.float32).unflatten(0, x.shape[:-1])
+
+
 def linear(x: Tensor, weight: Weight) -> Tensor:
     """See kernels.matmul.reference. Plain matrices by the library of the device; fp8 tiles with
     bfloat16 x by kernels; anything else by the definition.

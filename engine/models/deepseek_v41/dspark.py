@@ -21,6 +21,7 @@ from engine.models.deepseek_v41.parameters import (
 from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
 from kernels.cache_ops.reference import CachedRows, ring_rows
 from kernels.matmul.reference import linear
+from kernels.precision import at_least_float32
 from kernels.rotary.reference import Rotation
 from kernels.topk.reference import first_argmax
 
@@ -38,7 +39,7 @@ class Shared:
     """What the drafter borrows from its target."""
 
     embedding: Tensor  # [vocab, width]
-    head: Tensor  # [vocab, width], at least float32
+    head: Tensor  # [vocab, width]
     rope: Rope
 
 
@@ -69,6 +70,7 @@ class Drafter:
         self._config = config
         self._shared = shared
         self._rms_norm, self._linear = weights.ops.rms_norm, weights.ops.linear
+        self._wide_linear = weights.ops.wide_linear
         self._reads_caches = weights.ops.reads_caches
         stages = config.num_nextn_predict_layers
         first, last = weights.under("mtp.0."), weights.under(f"mtp.{stages - 1}.")
@@ -126,9 +128,9 @@ class Drafter:
 
     def _guess(self, hidden: Tensor, anchors: Tensor) -> DraftOutput:
         """Serial heads over hidden [R, length, width] (before the norm)."""
-        wide = self._shared.head.dtype
+        wide = at_least_float32(hidden.dtype)
         normed = self._rms_norm(hidden, self._norm, self._config.rms_norm_eps)
-        base = linear(normed, self._shared.head)  # [R, length, vocab]
+        base = self._wide_linear(normed, self._shared.head)  # [R, length, vocab]
         token, ids, logits, confidence = anchors, [], [], []
         for i in range(hidden.shape[1]):
             markov = self._markov_embed[token]

@@ -22,7 +22,6 @@ from engine.models.deepseek_v41.rope import Rope
 from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
 from engine.models.deepseek_v41.step import Step
-from kernels.matmul.reference import linear
 from kernels.matmul.weights import Weight
 from kernels.ops import REFERENCE, Ops
 
@@ -68,7 +67,7 @@ class DeepseekV41Model:
         found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
         self._norm = found.wide("norm.weight")
-        self._head = found.wide("head.weight")
+        self._head = found["head.weight"]
         device = self._embedding.device
         self._rope = Rope.build(config, dtype, device, ops)
         self._token_map = TokenMap.build(engram_token_map, config, device)
@@ -157,7 +156,7 @@ class DeepseekV41Model:
     def _logits(self, stream: Stream) -> Tensor:
         eps = self._config.rms_norm_eps
         hidden = self._ops.collapse_norm(stream.streams, stream.pre, self._norm, eps)
-        return linear(hidden, self._head)
+        return self._ops.wide_linear(hidden, self._head)
 
 
 def _read_layer(

@@ -2,7 +2,7 @@
 
 import torch
 
-from kernels.matmul.reference import grouped_linear, linear
+from kernels.matmul.reference import grouped_linear, linear, wide_linear
 
 
 def test_linear_takes_the_dtype_of_the_weight():
@@ -22,3 +22,11 @@ def test_each_group_has_its_own_matrix():
     for r in range(5):
         for g in range(3):
             torch.testing.assert_close(got[r, g], weight[g] @ x[r, g])
+
+
+def test_a_wide_product_rounds_its_inputs_no_further():
+    x, weight = torch.randn(3, 64).bfloat16(), torch.randn(5, 64).bfloat16()
+    found = wide_linear(x, weight)
+    assert found.dtype == torch.float32
+    exact = x.double() @ weight.double().T
+    assert (found - exact).abs().max() < 1e-5
