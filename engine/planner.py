@@ -62,7 +62,7 @@ class Planner:
         for sequence in sequences:
             if sequence.state is not SequenceState.RUNNING:
                 continue
-            known = self._next_known(sequence)
+            known = 1 if sequence.is_decoding else self._next_known(sequence)
             if known > plan.budget:
                 break  # nobody overtakes
             if not self._holdings.missing(sequence, sequence.computed + known):
@@ -115,17 +115,21 @@ class Planner:
     def _deal_all(self, plan: StepPlan, kept: int) -> bool:
         """Give everyone all drafts at once, where the rounds would come to that; else nothing."""
         most, holdings = self._limits.draft_length, self._holdings
-        wanted = {s: max(0, min(most, s.can_draft)) for s in plan.known}
-        if plan.short is not None or sum(wanted.values()) > plan.budget - kept:
+        drafts: dict[Sequence, int] = {}
+        growing: list[tuple[Sequence, int]] = []
+        missing = 0
+        for sequence, known in plan.known.items():
+            count = drafts[sequence] = max(0, min(most, sequence.can_draft))
+            lacks = holdings.missing(sequence, sequence.computed + known + count)
+            if lacks:
+                missing += lacks
+                growing.append((sequence, sequence.computed + known + count))
+        is_tight = sum(drafts.values()) > plan.budget - kept
+        if is_tight or plan.short is not None or missing > holdings.blocks.available:
             return False
-        rows = {s: s.computed + plan.known[s] + count for s, count in wanted.items()}
-        missing = {s: holdings.missing(s, end) for s, end in rows.items()}
-        if sum(missing.values()) > holdings.blocks.available:
-            return False
-        for sequence, count in wanted.items():
-            if missing[sequence]:
-                holdings.grow(sequence, rows[sequence])
-            plan.draft(sequence, count)
+        for sequence, rows in growing:
+            holdings.grow(sequence, rows)
+        plan.draft_all(drafts)
         return True
 
     def _deal_one(self, sequence: Sequence, count: int, plan: StepPlan, kept: int) -> bool:
@@ -138,7 +142,7 @@ class Planner:
         if missing > free:
             return False
         self._holdings.grow(sequence, rows)
-        plan.draft(sequence, 1)
+        plan.draft(sequence)
         return True
 
     def _victim(self, needy: Sequence, plan: StepPlan) -> Sequence | None:

@@ -193,8 +193,9 @@ class Scheduler:
         if result.error is not None:
             self._finish(sequence)
             return sequence.last_output(time_ns, FinishReason.ERROR, result.error)
-        prompt_rows = min(entry.known, sequence.prompt_tokens - entry.first)
-        self.counts.prompt_tokens += max(0, prompt_rows)
+        prompt_rows = sequence.prompt_tokens - entry.first
+        if prompt_rows > 0:
+            self.counts.prompt_tokens += min(entry.known, prompt_rows)
         if result.prompt_logprobs:
             sequence.prompt_logprobs.update(result.prompt_logprobs)
         if not result.token_ids:

@@ -111,11 +111,12 @@ class Sequence:
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """The new tokens up to one that stops the sequence, and why it ends with them, if so."""
         stops = self.stopping_ids(eos_token_id)
-        free = max(0, self.request.sampling.min_tokens - self.output_tokens)
-        for index, token_id in enumerate(token_ids if stops or self.stop_strings else ()):
-            ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
-            if index >= free and (token_id in stops or ends_text):
-                return token_ids[: index + 1], FinishReason.STOP
+        if stops or self.stop_strings is not None:
+            free = max(0, self.request.sampling.min_tokens - self.output_tokens)
+            for index, token_id in enumerate(token_ids):
+                ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
+                if index >= free and (token_id in stops or ends_text):
+                    return token_ids[: index + 1], FinishReason.STOP
         is_full = len(self.tokens) + len(token_ids) >= self.last_length
         return token_ids, FinishReason.LENGTH if is_full else None
 

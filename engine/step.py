@@ -127,10 +127,15 @@ class StepPlan:
         self.drafts[sequence] = 0
         self.budget -= known
 
-    def draft(self, sequence: Sequence, count: int) -> None:
-        """Have a placed sequence verify so many drafts more."""
-        self.drafts[sequence] += count
-        self.budget -= count
+    def draft(self, sequence: Sequence) -> None:
+        """Have a placed sequence verify one more draft."""
+        self.drafts[sequence] += 1
+        self.budget -= 1
+
+    def draft_all(self, drafts: Mapping[Sequence, int]) -> None:
+        """Have placed sequences without drafts verify so many."""
+        self.drafts.update(drafts)
+        self.budget -= sum(drafts.values())
 
 
 class SequenceResult(NamedTuple):
