@@ -56,7 +56,7 @@ class ScheduledSequence(NamedTuple):
     samples: bool  # the step reaches the newest token, so that it yields at least one more
     is_ahead: bool
     slot: Handle
-    holding: list[Handle]  # the list of the sequence, which grows; see `blocks`
+    holding: list[Handle]  # the list of the sequence: it grows or is replaced, but never cut
     block_count: int
 
     @property

@@ -122,7 +122,8 @@ def test_a_freed_block_under_a_step_in_flight_is_found():
     s = scheduler()
     sequence = add(s, "a", 2)
     s.schedule(1)
-    s._holdings.blocks.release(sequence.blocks.pop())
+    *sequence.blocks, freed = sequence.blocks  # another list, as where blocks are given back
+    s._holdings.blocks.release(freed)
     with pytest.raises(AssertionError, match="in flight was freed"):
         s.check_integrity()
 
