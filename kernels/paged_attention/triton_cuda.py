@@ -141,7 +141,7 @@ def joined(query, keys, values, visible, most, total, acc, factor):
     return higher, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["splits"])  # see kernels.indexer.triton_cuda: modulo `splits`
 def decode_kernel(
     qkv,
     query_gain,
@@ -266,7 +266,7 @@ def join_kernel(
     tl.store(out + (row * QUERIES + head) * DIM + at, acc / weight)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["tiles"])
 def extend_kernel(
     queries,
     cache,
