@@ -93,6 +93,12 @@ def _exported(run: Run, to: str) -> dict[str, bytes]:
         "csv": lambda: {"points.csv": points_csv([run])},
         "parquet": lambda: {"requests.parquet": requests_parquet([run])},
     }
+    if run.origin is not None and to in ("vllm", "llm-d"):
+        raise UsageError(
+            "was imported, and its requests are not known.",
+            where=run.run_id,
+            remedy="The file that it was imported from says more; `--to csv` writes its points.",
+        )
     if to not in makers:
         raise UsageError(
             f"there is no form {to!r}.", where="--to", remedy=f"Choose among {', '.join(EXPORTS)}."

@@ -14,6 +14,7 @@ from workbench.catalogue import METRICS
 if TYPE_CHECKING:
     import pandas as pd
 
+BY_DRAFT = ("acceptance_rate", "acceptance_p", "acceptance_c")  # fall with the draft length
 HERE = "measured here: {definition}"
 USUAL = frozenset(
     {
@@ -30,7 +31,10 @@ def shared_metrics(a: Arm, b: Arm) -> tuple[str, ...]:
     return tuple(
         name
         for name, spec in METRICS.items()
-        if spec.direction != "none" and _tells(a, name) and _tells(b, name)
+        if spec.direction != "none"
+        and _tells(a, name)
+        and _tells(b, name)
+        and not name.startswith(BY_DRAFT)
     )
 
 

@@ -139,6 +139,16 @@ def test_a_report_of_ours_alone_says_nothing_of_imports(ours):
     assert "<rect" not in content.drawn.svg
 
 
+def test_an_imported_run_is_not_told_as_if_it_had_been_measured_here(theirs):
+    from workbench.cli_report import _exported
+    from workbench.errors import UsageError
+
+    for form in ("vllm", "llm-d"):
+        with pytest.raises(UsageError, match="was imported"):
+            _exported(theirs, form)
+    assert b"vLLM bench serve" in _exported(theirs, "csv")["points.csv"]
+
+
 def test_an_imported_file_says_what_it_measured_in_json(theirs):
     document = json.loads((theirs.folder / "run.json").read_text())
     assert document["origin"]["format"] == "vllm-serve"

@@ -1,12 +1,15 @@
 """Formats of which no real file is kept here: documents in the form that their tools document."""
 
+import re
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.fakes.foreign_files import document, imported, numbers, written
-from workbench.importers.catalogue import format_of
+from workbench import importers
+from workbench.importers.catalogue import FORMATS, format_of
 from workbench.importers.document import Form
 
 SERVE = {
@@ -205,3 +208,14 @@ def test_the_examples_of_the_benchmark_report_are_read(version):
         assert point.duration_s == pytest.approx(49.97206788184121)
         assert point.workload["rate"] == 10
     assert "itl_s_mean" not in values
+
+
+def test_the_page_of_formats_names_each_and_those_of_which_no_real_file_was_seen():
+    text = (Path(importers.__file__).parent / "README.md").read_text(encoding="utf-8")
+    rows = "\n".join(line for line in text.splitlines() if line.startswith("| `"))
+    named = set(re.findall(r"`([a-z-]+)`", "\n".join(r.split("|")[1] for r in rows.splitlines())))
+    assert named == {one.name for one in FORMATS}
+    _, _, unseen = text.partition("no real file seen: ")
+    assert set(re.findall(r"`([a-z-]+)`", unseen.partition(" (read on")[0])) == {
+        one.name for one in FORMATS if not one.seen
+    }
