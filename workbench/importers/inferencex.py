@@ -24,6 +24,7 @@ from workbench.importers.foreign import (
     told,
 )
 from workbench.importers.speeds import TPOT, speeds
+from workbench.importers.vllm import SERVED
 
 STATISTICS = {"mean": "mean", "median": "p50", "p90": "p90", "p99": "p99"}
 FAMILIES = (
@@ -186,18 +187,9 @@ def _is_slo(document: Document) -> bool:
 
 SLO_COLUMNS = (
     *LATENCIES,
-    Column(key="output_throughput", metric="output_tok_s", unit="tok/s",
-           meaning="output tokens / duration"),
+    *SERVED,
     Column(key="input_throughput", metric="input_tok_s", unit="tok/s",
            meaning="prompt tokens / duration"),
-    Column(key="request_throughput", metric="request_s", unit="req/s",
-           meaning="completed requests / duration"),
-    Column(key="duration", metric="duration_s", unit="s", meaning="first send to last end"),
-    Column(key="completed", metric="completed_requests", unit="requests", meaning="successful"),
-    Column(key="total_input_tokens", metric="prompt_tokens", unit="tok",
-           meaning="of successful requests"),
-    Column(key="total_output_tokens", metric="output_tokens", unit="tok",
-           meaning="of successful requests"),
 )  # fmt: skip
 
 

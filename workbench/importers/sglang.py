@@ -25,6 +25,7 @@ from workbench.importers.foreign import (
     told,
 )
 from workbench.importers.speeds import TPOT, speeds
+from workbench.importers.vllm import SERVED
 
 FAMILIES = (
     Family(name="ttft", prefix="ttft_s", meaning="first chunk - sent"),
@@ -35,24 +36,13 @@ FAMILIES = (
 ITL_NOTE = "ITL fills no metric: older versions count it by chunk, newer ones by token."
 COLUMNS = (
     *latency_columns(FAMILIES, lambda s, name: f"{s}_{name}_ms", scale=1e-3),
-    Column(key="output_throughput", metric="output_tok_s", unit="tok/s",
-           meaning="output tokens of completed requests / duration, the drain included"),
+    *SERVED,
     Column(key="input_throughput", metric="input_tok_s", unit="tok/s",
            meaning="prompt tokens / duration"),
     Column(key="total_throughput", metric="total_tok_s", unit="tok/s",
            meaning="(prompt + output tokens) / duration"),
-    Column(key="request_throughput", metric="request_s", unit="req/s",
-           meaning="completed requests / duration"),
-    Column(key="duration", metric="duration_s", unit="s", meaning="first send to last end"),
-    Column(key="completed", metric="completed_requests", unit="requests", meaning="successful"),
-    Column(key="total_input_tokens", metric="prompt_tokens", unit="tok",
-           meaning="of completed requests"),
-    Column(key="total_output_tokens", metric="output_tokens", unit="tok",
-           meaning="of completed requests, as many as were asked for"),
     Column(key="concurrency", metric="concurrency_mean", unit="requests",
            meaning="sum of E2E / duration"),
-    Column(key="max_concurrent_requests", metric="concurrency_peak", unit="requests",
-           meaning="most requests in flight in one second"),
     Column(key="accept_length", metric="acceptance_length", unit="tok/step",
            meaning="output tokens / verify steps", side=SERVER),
     Column(key="cache_hit_rate_pct", metric="cache_hit_rate", unit="", scale=0.01,

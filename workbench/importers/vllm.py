@@ -14,6 +14,7 @@ from workbench.grouping import LOAD_FIELDS
 from workbench.importers.cells import axis, count, listed, mapping, number, numbers, rows, text
 from workbench.importers.document import Document, Form
 from workbench.importers.foreign import (
+    SERVER,
     Column,
     Family,
     Foreign,
@@ -33,17 +34,11 @@ FAMILIES = (
     Family(name="e2el", prefix="e2e_s", meaning="last chunk - sent"),
 )
 LATENCIES = latency_columns(FAMILIES, lambda s, name: f"{s}_{name}_ms", scale=1e-3)
-RATES = (
+SERVED = (
     Column(key="output_throughput", metric="output_tok_s", unit="tok/s",
            meaning="output tokens of completed requests / duration, the drain included"),
-    Column(key="total_token_throughput", metric="total_tok_s", unit="tok/s",
-           meaning="(prompt + output tokens) of completed requests / duration"),
     Column(key="request_throughput", metric="request_s", unit="req/s",
            meaning="completed requests / duration"),
-    Column(key="request_goodput", metric="goodput", unit="req/s",
-           meaning="requests within the given limits / duration"),
-    Column(key="request_goodput:", metric="goodput", unit="req/s",
-           meaning="requests within the given limits / duration"),
     Column(key="duration", metric="duration_s", unit="s", meaning="first send to last end"),
     Column(key="completed", metric="completed_requests", unit="requests", meaning="successful"),
     Column(key="failed", metric="failed_requests", unit="requests", meaning="ended in an error"),
@@ -53,10 +48,20 @@ RATES = (
            meaning="of completed requests"),
     Column(key="max_concurrent_requests", metric="concurrency_peak", unit="requests",
            meaning="most requests in flight in one second"),
+)  # fmt: skip
+"""What the clients that descend from this one write, too."""
+RATES = (
+    *SERVED,
+    Column(key="total_token_throughput", metric="total_tok_s", unit="tok/s",
+           meaning="(prompt + output tokens) of completed requests / duration"),
+    Column(key="request_goodput", metric="goodput", unit="req/s",
+           meaning="requests within the given limits / duration"),
+    Column(key="request_goodput:", metric="goodput", unit="req/s",
+           meaning="requests within the given limits / duration"),
     Column(key="spec_decode_acceptance_length", metric="acceptance_length", unit="tok/step",
-           meaning="1 + accepted / drafts, from the server's counters", side="told by the server"),
+           meaning="1 + accepted / drafts, from the server's counters", side=SERVER),
     Column(key="spec_decode_acceptance_rate", metric="acceptance_rate", unit="", scale=0.01,
-           meaning="accepted / proposed, per cent in the file", side="told by the server"),
+           meaning="accepted / proposed, per cent in the file", side=SERVER),
 )  # fmt: skip
 MEAN_TPOT = Column(key="", metric="tpot_compat_s_mean", unit="s", meaning=f"mean of {TPOT}")
 MEAN_E2E = Column(key="", metric="e2e_s_mean", unit="s", meaning="mean of TTFT + sum of gaps")
