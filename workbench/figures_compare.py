@@ -47,7 +47,7 @@ def change_words(ratio: float | None, low: float | None, high: float | None) -> 
 
 
 def _signed(ratio: float) -> str:
-    change = round(100 * (ratio - 1), 9)  # no digits of the arithmetic itself
+    change = round(100 * (ratio - 1), 9) + 0.0  # no digits of the arithmetic itself, nor a -0
     return ("+" if change > 0 else "") + number(change)
 
 
