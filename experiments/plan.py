@@ -76,7 +76,7 @@ class Plan(Border):
         if self.reference is not None and self.reference not in self.arms:
             raise ValueError(f"reference names {brief(self.reference)}, which is none of the arms")
         if not self.arms:
-            self.arm_of(None)
+            Arm.model_validate(self._own_arm())
         if self.clients > 1 and not any(arm.over_http for arm in self.all_arms.values()):
             raise ValueError("an engine in this process has one client: clients needs target: http")
         return self
@@ -108,15 +108,11 @@ class Plan(Border):
         if self.arms:
             arm = self.arms[str(name)]
             return arm.model_copy(update={"engine": {**self.engine, **arm.engine}})
-        return Arm.model_validate(
-            {
-                "target": self.target,
-                "engine": self.engine,
-                "simulation": self.simulation,
-                "http": self.http,
-                "server": self.server,
-            }
-        )
+        return Arm.model_construct(**self._own_arm())  # validated with the plan
+
+    def _own_arm(self) -> dict[str, Any]:
+        """What a plan without arms says of its one target."""
+        return {name: getattr(self, name) for name in Arm.model_fields}
 
     @property
     def all_arms(self) -> dict[str | None, Arm]:
