@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, JsonValue, field_validator
+from pydantic import AfterValidator, BeforeValidator, Field, JsonValue, field_validator
 
 from experiments.border import Border, brief
 from experiments.records import AxisValue
@@ -49,6 +49,16 @@ def as_api(value: object) -> object:
     return Api(value) if value in list(Api) else value
 
 
+def _leaves_the_ask_alone(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    for name in sorted(OWN_FIELDS & body.keys()):
+        raise ValueError(f"{name} is settled by the workload, and by the server's own name")
+    return body
+
+
+RequestBody = Annotated[dict[str, JsonValue], AfterValidator(_leaves_the_ask_alone)]
+"""Fields that are laid over every request."""
+
+
 class HttpSpec(Border):
     """A running server and its client. What is None is not known, and never guessed.
 
@@ -65,7 +75,7 @@ class HttpSpec(Border):
     stream: bool = True
     usage: Literal["each_chunk", "last", "none"] = "each_chunk"
     """What the server is asked to say of its counts; some refuse to say it with each chunk."""
-    body: dict[str, JsonValue] = Field(default_factory=dict)  # laid over every request
+    body: RequestBody = Field(default_factory=dict)
     headers: dict[str, str] = Field(default_factory=dict)
     key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     timeout_s: float = Field(default=600.0, gt=0)  # of a whole request
@@ -95,13 +105,6 @@ class HttpSpec(Border):
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(headers[name]):
                 raise ValueError(f"{brief(name)} or its value holds what no header may hold")
         return headers
-
-    @field_validator("body")
-    @classmethod
-    def _leaves_the_ask_alone(cls, body: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for name in sorted(OWN_FIELDS & body.keys()):
-            raise ValueError(f"{name} is settled by the workload, http.model and http.stream")
-        return body
 
     @property
     def sends_ids(self) -> bool:

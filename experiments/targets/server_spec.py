@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal, Self
 
-from pydantic import BeforeValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from experiments.border import Border, brief, nearest
 from experiments.records import AxisValue
-from experiments.targets.http_spec import OWN_FIELDS, Api, HttpSpec, ServerPath, as_api
+from experiments.targets.http_spec import Api, HttpSpec, RequestBody, ServerPath, as_api
 from experiments.targets.launchers import COMMAND, HOST, LAUNCHERS, Launcher
 
 PLACES = ("program", "model", "weights", "name", "host", "port")
@@ -40,7 +40,7 @@ class ServerSpec(Border):
     api: Annotated[Api | None, BeforeValidator(as_api)] = None
     prompt: Literal["ids", "text"] | None = None
     usage: Literal["each_chunk", "last", "none"] | None = None
-    body: dict[str, JsonValue] = Field(default_factory=dict)
+    body: RequestBody = Field(default_factory=dict)
     timeout_s: float = Field(default=600.0, gt=0)
     max_positions: int | None = Field(default=None, ge=2)
     devices: int = Field(default=1, ge=1)
@@ -70,13 +70,6 @@ class ServerSpec(Border):
             if not _VARIABLE.fullmatch(name) or "\0" in value:
                 raise ValueError(f"{brief(name)} or its value is no environment variable")
         return environment
-
-    @field_validator("body")
-    @classmethod
-    def _leaves_the_ask_alone(cls, body: dict[str, JsonValue]) -> dict[str, JsonValue]:
-        for name in sorted(OWN_FIELDS & body.keys()):
-            raise ValueError(f"{name} is settled by the workload and the server's own name")
-        return body
 
     @model_validator(mode="after")
     def _command_has_its_launcher(self) -> Self:
