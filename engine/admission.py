@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from engine import sampling
+from engine import sampling, sampling_checks
 from engine.errors import RequestError
 from engine.request import MOST_PRIORITY, SamplingParams
 from engine.sequence import check_prompt_fits
@@ -39,11 +39,11 @@ class Admission:
         """RequestError names the field and remedy; PromptTooLongError where it cannot fit."""
         where = f"request {request.request_id}"
         _check_types(request, where)
-        sampling.validate(request.sampling, self.limits.facts, where=where)
+        sampling_checks.validate(request.sampling, self.limits.facts, where=where)
         vocab, length = self.limits.facts.vocab_size, len(request.prompt_token_ids)
         if not length:
             raise RequestError("the prompt is empty.", where=where, remedy="Give a token.")
-        if not sampling.are_token_ids(request.prompt_token_ids, vocab):
+        if not sampling_checks.are_token_ids(request.prompt_token_ids, vocab):
             raise RequestError(
                 "prompt_token_ids holds something that is no token id of the vocabulary.",
                 where=where,
@@ -89,7 +89,7 @@ def _check_order(request: Request, where: str) -> None:
             where=where,
             remedy=f"Use a whole number from {-MOST_PRIORITY} to {MOST_PRIORITY}.",
         )
-    if timeout_s is not None and not (sampling.is_number(timeout_s) and timeout_s > 0):
+    if timeout_s is not None and not (sampling_checks.is_number(timeout_s) and timeout_s > 0):
         raise RequestError(
             f"timeout_s {timeout_s!r} is refused.",
             where=where,

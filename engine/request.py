@@ -24,7 +24,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SamplingParams:
-    """How the tokens of one request are chosen. Validated by `engine.sampling.validate`.
+    """How the tokens of one request are chosen. Validated by `engine.sampling_checks.validate`.
 
     temperature below 1e-5 is argmax with the lowest id on ties. `seq_seed` keys the noise of every
     absolute position, so a seeded text does not depend on batch, chunking or drafts; None

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from engine.errors import RequestError
 from engine.request import SamplingParams
-from engine.sampling import draw_seed, validate
+from engine.sampling import draw_seed
+from engine.sampling_checks import validate
 from tests.fakes.hash_model import FACTS
 from tests.fakes.sampling import Rows, choose
 
