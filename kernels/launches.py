@@ -248,7 +248,6 @@ def _hopper_attention() -> Iterator[Launch]:
                 "CHOSEN": chosen,
                 "OWN_PAGE": 64 if own == 4 else 0,
                 "CHOSEN_PAGE": 64 if own == 4 else 0,
-                "HAS_TURN": True,
                 "IS_WHOLE": is_whole,
                 "KEYS": 64,
                 "VEC": 4,

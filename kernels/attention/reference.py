@@ -49,7 +49,13 @@ def attend(queries: Tensor, parts: Sequence[KeyRows], sink: Tensor, scale: float
 
 @dataclass(frozen=True, kw_only=True)
 class OwnRows:
-    """The newest rows of each query's sequence, in a ring: positions p - length + 1 to p."""
+    """The newest rows of each query's sequence, in a ring: positions p - length + 1 to p.
+
+    A step of more rows than the ring has room for would overwrite rows that its first queries see.
+    It lays the `length - 1` rows before it and its own in one copy, sequence after sequence, and
+    gives that as a ring which never wraps: `ring` all its rows, `slots` 0, `positions` the place
+    of each query's own row in it, `floors` the place of the oldest row that the query sees.
+    """
 
     cache: CachedRows
     ring: int  # rows a slot

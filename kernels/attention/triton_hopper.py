@@ -21,6 +21,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from kernels.attention import triton_cuda
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.attention.triton_cuda import join
 from kernels.cache_ops.triton_hopper import (
@@ -35,7 +36,9 @@ from kernels.rotary.reference import Rotation
 
 KEYS = 64  # of a tile
 HEADS = 64  # of a program
-WIDTH = 512
+TURNED_WIDTH = 64
+WORDS = 4  # that a thread loads at once
+READER_REGISTERS = 120  # the others get what is left
 STAGES = gl.constexpr(2)
 LOG2_E = gl.constexpr(1.4426950408889634)
 
@@ -151,28 +154,25 @@ def read_rows(
 
 
 @gluon.jit
-def load_queries(queries, cos, sin, tile, row, first_head, heads, HAS_TURN: gl.constexpr):
-    """64 heads of 512 to shared memory, the last 64 values turned where there is a rotation."""
+def load_queries(queries, cos, sin, tile, row, first_head, heads):
+    """64 heads of 512 to shared memory, the last 64 values turned"""
     LOADED: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
     head = first_head + gl.arange(0, 64, gl.SliceLayout(1, LOADED))
     column = gl.arange(0, 512, gl.SliceLayout(0, LOADED))
     here = queries + (row * heads + head[:, None]) * 512 + column[None, :]
     plain = gl.load(here, mask=(head < heads)[:, None], other=0.0)
-    if HAS_TURN:
-        TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
-        turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
-        place = gl.arange(0, 64, gl.SliceLayout(0, TURNED))
-        here = queries + (row * heads + turned_head[:, None]) * 512 + 448
-        seen = (turned_head < heads)[:, None]
-        value = gl.load(here + place[None, :], mask=seen, other=0.0).to(gl.float32)
-        partner = gl.load(here + (place ^ 1)[None, :], mask=seen, other=0.0).to(gl.float32)
-        c, s = gl.load(cos + row * 64 + place), gl.load(sin + row * 64 + place)
-        turned = value * c[None, :] + partner * s[None, :]
-        tile.store(plain)
-        barrier()
-        tile.slice(448, 64, dim=1).store(turned.to(gl.bfloat16))
-    else:
-        tile.store(plain)
+    TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
+    turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
+    place = gl.arange(0, 64, gl.SliceLayout(0, TURNED))
+    here = queries + (row * heads + turned_head[:, None]) * 512 + 448
+    seen = (turned_head < heads)[:, None]
+    value = gl.load(here + place[None, :], mask=seen, other=0.0).to(gl.float32)
+    partner = gl.load(here + (place ^ 1)[None, :], mask=seen, other=0.0).to(gl.float32)
+    c, s = gl.load(cos + row * 64 + place), gl.load(sin + row * 64 + place)
+    turned = value * c[None, :] + partner * s[None, :]
+    tile.store(plain)
+    barrier()
+    tile.slice(448, 64, dim=1).store(turned.to(gl.bfloat16))
     fence_async_shared()
     barrier()
 
@@ -181,7 +181,7 @@ def load_queries(queries, cos, sin, tile, row, first_head, heads, HAS_TURN: gl.c
 def attend_tiles(
     queries, cos, sin, sink, out, tops, query, tiles, rings, works, heads, splits, split_tiles,
     length, count, factor,
-    HAS_TURN: gl.constexpr, IS_WHOLE: gl.constexpr, ARE_COPIED: gl.constexpr,
+    IS_WHOLE: gl.constexpr, ARE_COPIED: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply."""
     bias, full, empty = rings[2], rings[3], rings[4]
@@ -195,7 +195,7 @@ def attend_tiles(
         row, first_head, split, start, end, _own_tiles = part_of(
             work, heads, splits, split_tiles, length, count, KEYS
         )
-        load_queries(queries, cos, sin, query, row, first_head, heads, HAS_TURN)
+        load_queries(queries, cos, sin, query, row, first_head, heads)
         most = gl.full([64], -1e30, gl.float32, HEAD)
         total = gl.zeros([64], gl.float32, HEAD)
         acc = gl.zeros([64, 512], gl.float32, SUMS)
@@ -243,7 +243,7 @@ def attend_tiles(
             share = gl.convert_layout(share, gl.SliceLayout(1, SUMS))
             query.store((acc * share[:, None]).to(gl.bfloat16))
             barrier()
-            store_heads(query, cos, sin, out, row, first_head, heads, HAS_TURN)
+            store_heads(query, cos, sin, out, row, first_head, heads)
             barrier()
         else:
             part = (row * splits + split) * heads + head
@@ -257,33 +257,30 @@ def attend_tiles(
 
 
 @gluon.jit
-def store_heads(tile, cos, sin, out, row, first_head, heads, HAS_TURN: gl.constexpr):
-    """Write 64 heads of 512 that lie in shared memory, turned back where there is a rotation."""
+def store_heads(tile, cos, sin, out, row, first_head, heads):
+    """Write 64 heads of 512 that lie in shared memory, turned back"""
     STORED: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [8, 1], [1, 0])
     head = first_head + gl.arange(0, 64, gl.SliceLayout(1, STORED))
     column = gl.arange(0, 512, gl.SliceLayout(0, STORED))
-    inside = (head < heads)[:, None]
-    if HAS_TURN:
-        inside = inside & (column < 448)[None, :]
+    inside = (head < heads)[:, None] & (column < 448)[None, :]
     here = (row * heads + head[:, None]) * 512 + column[None, :]
     gl.store(out + here, tile.load(STORED), mask=inside)
-    if HAS_TURN:
-        PAIRS: gl.constexpr = gl.BlockedLayout([1, 4, 2], [4, 8, 1], [8, 1, 1], [2, 1, 0])
-        PAIR: gl.constexpr = gl.SliceLayout(2, PAIRS)
-        TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
-        values = tile.slice(448, 64, dim=1).load(TURNED).to(gl.float32)
-        pairs = gl.convert_layout(gl.reshape(values, (64, 32, 2)), PAIRS)
-        even, odd = gl.split(pairs)
-        even, odd = gl.convert_layout(even, PAIR), gl.convert_layout(odd, PAIR)
-        place = gl.arange(0, 32, gl.SliceLayout(0, PAIR))
-        c = gl.load(cos + row * 64 + 2 * place)[None, :]
-        s = gl.load(sin + row * 64 + 2 * place + 1)[None, :]
-        turned = gl.join(even * c + odd * s, odd * c - even * s)
-        turned = gl.convert_layout(gl.reshape(turned, (64, 64)), TURNED)
-        turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
-        at = 448 + gl.arange(0, 64, gl.SliceLayout(0, TURNED))
-        here = (row * heads + turned_head[:, None]) * 512 + at[None, :]
-        gl.store(out + here, turned.to(gl.bfloat16), mask=(turned_head < heads)[:, None])
+    PAIRS: gl.constexpr = gl.BlockedLayout([1, 4, 2], [4, 8, 1], [8, 1, 1], [2, 1, 0])
+    PAIR: gl.constexpr = gl.SliceLayout(2, PAIRS)
+    TURNED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [8, 1], [1, 0])
+    values = tile.slice(448, 64, dim=1).load(TURNED).to(gl.float32)
+    pairs = gl.convert_layout(gl.reshape(values, (64, 32, 2)), PAIRS)
+    even, odd = gl.split(pairs)
+    even, odd = gl.convert_layout(even, PAIR), gl.convert_layout(odd, PAIR)
+    place = gl.arange(0, 32, gl.SliceLayout(0, PAIR))
+    c = gl.load(cos + row * 64 + 2 * place)[None, :]
+    s = gl.load(sin + row * 64 + 2 * place + 1)[None, :]
+    turned = gl.join(even * c + odd * s, odd * c - even * s)
+    turned = gl.convert_layout(gl.reshape(turned, (64, 64)), TURNED)
+    turned_head = first_head + gl.arange(0, 64, gl.SliceLayout(1, TURNED))
+    at = 448 + gl.arange(0, 64, gl.SliceLayout(0, TURNED))
+    here = (row * heads + turned_head[:, None]) * 512 + at[None, :]
+    gl.store(out + here, turned.to(gl.bfloat16), mask=(turned_head < heads)[:, None])
 
 
 @gluon.jit(  # `ring`: see kernels.attention.triton_cuda; the others: one compilation for all
@@ -294,7 +291,7 @@ def attend_kernel(
     works, heads, splits, split_tiles, ring, length, count, factor,
     own_page_stride, chosen_page_stride,
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
-    HAS_TURN: gl.constexpr, IS_WHOLE: gl.constexpr, KEYS: gl.constexpr, VEC: gl.constexpr,
+    IS_WHOLE: gl.constexpr, KEYS: gl.constexpr, VEC: gl.constexpr,
     READER_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Works in turn: a split of the keys of one query and 64 heads of 512."""
@@ -327,7 +324,7 @@ def attend_kernel(
                 attend_tiles,
                 (
                     queries, cos, sin, sink, out, tops, query, tiles, rings, works, heads, splits,
-                    split_tiles, length, count, factor, HAS_TURN, IS_WHOLE,
+                    split_tiles, length, count, factor, IS_WHOLE,
                     OWN == 0 or CHOSEN == 0,
                 ),
             ),
@@ -345,14 +342,6 @@ def attend_kernel(
     )  # fmt: skip
 
 
-def attend_cached(
-    queries: Tensor, own: OwnRows, chosen: ChosenRows | None, sink: Tensor, scale: float
-) -> Tensor:
-    """See kernels.attention.reference; bfloat16 heads of 512, rows plain or packed."""
-    split = tiles_of_split(queries.shape, _tiles(own, chosen))
-    return attend_in_splits(queries, own, chosen, sink, scale, None, split)
-
-
 def attend_turned(
     queries: Tensor,
     own: OwnRows,
@@ -361,8 +350,11 @@ def attend_turned(
     scale: float,
     turn: Rotation,
 ) -> Tensor:
-    """See kernels.attention.reference; the last 64 of bfloat16 heads of 512 turned."""
-    split = tiles_of_split(queries.shape, _tiles(own, chosen))
+    """See kernels.attention.reference; bfloat16 heads of 512, of which the last 64 are turned."""
+    if turn.cos.shape[-1] != TURNED_WIDTH:
+        return triton_cuda.attend_turned(queries, own, chosen, sink, scale, turn)
+    programs = max(len(queries) * triton.cdiv(queries.shape[1], HEADS), 1)
+    split = tiles_of_split(programs, _tiles(own, chosen), processors(queries.device))
     return attend_in_splits(queries, own, chosen, sink, scale, turn, split)
 
 
@@ -373,10 +365,9 @@ def processors(device: torch.device) -> int:
     return properties["multiprocessor_count"]
 
 
-def tiles_of_split(shape: tuple[int, ...], tiles: int) -> int:
+def tiles_of_split(programs: int, tiles: int, at_once: int) -> int:
     """Tiles of one split: as many splits as there is room for beside the other programs."""
-    programs = max(shape[0] * triton.cdiv(shape[1], HEADS), 1)
-    return triton.cdiv(tiles, max(1, min(tiles, 132 // programs)))
+    return triton.cdiv(tiles, max(1, min(tiles, at_once // programs)))
 
 
 def _tiles(own: OwnRows, chosen: ChosenRows | None) -> int:
@@ -390,12 +381,10 @@ def attend_in_splits(
     chosen: ChosenRows | None,
     sink: Tensor,
     scale: float,
-    turn: Rotation | None,
+    turn: Rotation,
     split_tiles: int,
-    vector: int = 4,
-    registers: int = 120,
 ) -> Tensor:
-    """Both of the above, in splits of some tiles."""
+    """`attend_turned` in splits of some tiles."""
     queries = queries.contiguous()
     rows, heads, width = queries.shape
     out = torch.empty_like(queries)
@@ -411,8 +400,8 @@ def attend_in_splits(
     other = own if chosen is None else chosen
     attend_kernel[(min(works, processors(queries.device)),)](
         queries,
-        sink if turn is None else turn.cos,
-        sink if turn is None else turn.sin,
+        turn.cos.contiguous(),
+        turn.sin.contiguous(),
         own.cache.tensor.view(torch.uint8),
         other.cache.tensor.view(torch.uint8),
         own.positions if chosen is None else chosen.index.contiguous(),
@@ -436,11 +425,10 @@ def attend_in_splits(
         CHOSEN=NUMBERS[other.cache.packing],
         OWN_PAGE=own.cache.page_rows or 0,
         CHOSEN_PAGE=other.cache.page_rows or 0,
-        HAS_TURN=turn is not None,
         IS_WHOLE=splits == 1,
         KEYS=KEYS,
-        VEC=vector,
-        READER_REGISTERS=registers,
+        VEC=WORDS,
+        READER_REGISTERS=READER_REGISTERS,
         num_warps=8,
     )
     if splits > 1:
