@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from engine.decode_inputs import DecodeKey, Spare
     from engine.models.protocol import Model
     from engine.request_table import RequestTable
+    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +34,7 @@ class DecodeStep:
     caches: CacheStorage
     table: RequestTable
     spare: Spare
+    ops: Ops
 
     def run(self, numbers: Tensor, key: DecodeKey) -> tuple[Tensor, ...]:
         """Run the step that `numbers` tell, laid out by `key`.
@@ -44,7 +46,7 @@ class DecodeStep:
         guesses = self._draft(rows)
         forward = self._forward_batch(rows, guesses)
         logits = self.model.forward(forward, self.caches).logits
-        choice = choose_by_rule(logits, forward.positions + 1, key.rule, rows.ints)
+        choice = choose_by_rule(logits, forward.positions + 1, key.rule, rows.ints, self.ops)
         chosen = choice.token_ids.view(-1, key.shape.rows)
         accepted = accept(guesses, chosen, rows.is_guess)
         before = rows.newest[:, : rows.newest.shape[1] - 1].flip(1)

@@ -25,6 +25,9 @@ from engine.stats import GraphCounts
 from engine.step_inputs import StepInputsBuilder
 from engine.step_results import decode_results_of, results_of
 from engine.step_tensors import StepTensors
+from kernels.ops import REFERENCE
+from kernels.plan import ModelShape, resolve
+from kernels.target import KernelChoice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from engine.resolution import ResolvedConfig
     from engine.step import CacheMove, ScheduledBatch, SequenceResult
     from engine.step_inputs import StepInputs
+    from kernels.ops import Ops
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,6 +120,7 @@ class ModelRunner:
             most_blocks=_most_blocks(resolved, caches),
             device=accelerator.device,
         )
+        self._ops = _choosing_ops(resolved, accelerator)
         self._decodes: DecodeInputsBuilder | None = None
         self._graphs: DecodeGraphs | None = None
         if caches.spare is not None and accelerator.recorder is not None:
@@ -126,7 +131,13 @@ class ModelRunner:
                 spare=caches.spare,
                 device=accelerator.device,
             )
-            step = DecodeStep(model=model, caches=storage, table=self._table, spare=caches.spare)
+            step = DecodeStep(
+                model=model,
+                caches=storage,
+                table=self._table,
+                spare=caches.spare,
+                ops=self._ops,
+            )
             self._graphs = DecodeGraphs(accelerator.recorder, step.run, accelerator.device)
 
     def count_graphs(self) -> GraphCounts:
@@ -183,7 +194,7 @@ class ModelRunner:
         ints = inputs.ints
         rows = logits[ints["choices"]] if inputs.has_prompt_rows else logits
         positions = forward.positions[ints["logit_rows"][ints["choices"]]] + 1
-        choice = sampling.choose(rows, positions, inputs.rules)
+        choice = sampling.choose(rows, positions, inputs.rules, self._ops)
         accepted = step.verify(choice)
         packed = torch.cat((choice.token_ids, choice.is_finite.long(), accepted))
         if not len(ints["logprob_rows"]):
@@ -206,3 +217,11 @@ def _logprobs(inputs: StepInputs, logits: Tensor, chosen: Tensor) -> LogprobRows
     if len(chosen):
         token_ids = torch.where(choices < 0, token_ids, chosen[choices.clamp(min=0)])
     return logprobs.gather(logits[ints["logprob_rows"]], token_ids, top=inputs.top_logprobs)
+
+
+def _choosing_ops(resolved: ResolvedConfig, accelerator: Accelerator) -> Ops:
+    """Operations on logits: no shape of a model but its dtype decides what can run them."""
+    if resolved.kernels is KernelChoice.REFERENCE:
+        return REFERENCE
+    shape = ModelShape(dtype=resolved.dtype, width=1, head_dim=1, streams=1)
+    return resolve(accelerator.target(), shape, resolved.kernels).ops

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
     from engine.batch import DraftOutput
     from engine.request_table import RequestTable
-    from engine.sampling import Choice
     from engine.step_inputs import StepInputs
+    from kernels.sampling.reference import Choice
 
 
 @dataclass(slots=True)

@@ -13,12 +13,21 @@ import torch
 from kernels import formats
 from kernels.case import Arguments, Case, Make, normal
 from kernels.cases_attention import attend_case, far_case
-from kernels.cases_cache import best_case, insert_case, round_case, score_case
+from kernels.cases_cache import insert_case, round_case
 from kernels.cases_causal import paged_case, product_case
 from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_matmul import grouped_linear_case, linear_case
 from kernels.cases_moe import experts_case, packed_experts_case, route_case
+from kernels.cases_selection import (
+    best_case,
+    best_of_blocks_case,
+    candidate_case,
+    choose_case,
+    highest_case,
+    score_blocks_case,
+    score_case,
+)
 from kernels.formats import FP8_GROUP64_TAIL, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
@@ -157,9 +166,16 @@ RELEASE_CASES = (
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=False),
     attend_case(64, 512, 128, 512, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
     attend_case(64, 512, 128, 512, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
-    score_case(64, 128, 4096, formats.FP4_GROUP32),
+    score_case(32, 128, 4096, formats.FP4_GROUP32),
+    score_case(32, 128, 4096, formats.FP4_GROUP32, is_shared=True),
     best_case(4096, 512),
-    best_case(20_000, 512),
+    best_case(16_384, 512),
+    candidate_case(32_768, 8, 2048),
+    score_blocks_case(32, 128, 32_768, formats.FP4_GROUP32, 8, 2048),
+    best_of_blocks_case(32_768, 8, 2048, 512),
+    highest_case(129_280),
+    choose_case(129_280, is_narrow=False),
+    choose_case(129_280, is_narrow=True),
     look_up_case(4, 8, 64),
     gated_add_case(4, 5120),
     *CAUSAL_CASES,
@@ -224,8 +240,15 @@ SMALL_CASES = (
     insert_case(128, 64, FP8_GROUP64_TAIL, has_norm=False),
     score_case(4, 32, 100, formats.FP4_GROUP32),
     score_case(20, 64, 60, None),
+    score_case(4, 32, 100, formats.FP4_GROUP32, is_shared=True),
     best_case(300, 24),
     best_case(40, 64),  # fewer than are asked for
+    candidate_case(100, 3, 50),
+    score_blocks_case(4, 32, 100, formats.FP4_GROUP32, 4, 7),
+    best_of_blocks_case(90, 3, 12, 10),
+    highest_case(300),
+    choose_case(4500, is_narrow=False),
+    choose_case(300, is_narrow=True, short=2),
     *(round_case(64, p) for p in PACKED_FORMATS),
     look_up_case(4, 2, 32),
     look_up_case(3, 3, 20),

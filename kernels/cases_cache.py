@@ -7,9 +7,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
+from kernels.cache_ops.reference import CachedRows, RowNorm
 from kernels.case import Arguments, Case, Run, normal
-from kernels.cases_attention import in_pages, make_cache, stored_bytes
+from kernels.cases_attention import in_pages, make_cache
 from kernels.rotary.reference import Rotation, frequencies, rotation
 from kernels.tolerance import AFTER_ROUNDING
 
@@ -63,57 +63,6 @@ def insert_case(
         waits=True,
         is_rounding=packing is not None,
         limit=None if packing is None else AFTER_ROUNDING,
-    )
-
-
-def _pages(rows: int, n: int, blocks: int, device: torch.device) -> Pages:
-    per_block = 16
-    drawn = torch.rand(rows, blocks, device=device).argsort(1)
-    return Pages(table=drawn[:, : -(-n // per_block)].contiguous(), rows_per_block=per_block)
-
-
-def score_case(heads: int, width: int, context: int, packing: str | None) -> Case:
-    """Contexts of every length, none included."""
-    blocks = -(-context // 16) + 3
-
-    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        keys = make_cache(width, packing, blocks * 16, dtype, device)
-        counts = torch.randint(0, context + 1, (rows,), device=device)
-        queries = normal((rows, heads, width), dtype, device)
-        weights = normal((rows, heads), dtype, device)
-        return queries, weights, keys, _pages(rows, context, blocks, device), counts, context
-
-    def observe(run: Run, arguments: Arguments) -> object:
-        scores = run(*arguments)
-        assert isinstance(scores, Tensor)
-        dead = scores == -torch.inf
-        return scores.masked_fill(dead, 0), dead.long()
-
-    return Case(
-        op="score_rows",
-        name=f"{heads} heads of {width}, {context} {packing or 'plain'}",
-        make=make,
-        bytes_per_row=lambda size: (
-            heads * (width + 1) * size + (stored_bytes(context, width, packing) + 4 * context) // 2
-        ),
-        observe=observe,
-        waits=True,
-    )
-
-
-def best_case(n: int, k: int) -> Case:
-    """Few values, so that most tie; some dead, and some rows with fewer than k alive."""
-
-    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        scores = torch.randint(-9, 9, (rows, n), device=device).float()
-        scores[::2] = torch.randn((rows + 1) // 2, n, device=device)
-        scores[::3] *= -0.0
-        dead = torch.rand(rows, n, device=device) < torch.rand(rows, 1, device=device)
-        scores[dead] = -torch.inf
-        return scores, k, _pages(rows, n, -(-n // 16) + 3, device)
-
-    return Case(
-        op="best_rows", name=f"{k} of {n}", make=make, bytes_per_row=lambda size: 4 * n + 8 * k
     )
 
 

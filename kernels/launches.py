@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-POINTERS = ("*bf16", "*fp32", "*i32", "*i64", "*u8", "*u16")
+POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i32", "*i64", "*u8", "*u16", "*u32")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,23 +260,83 @@ def _hopper_attention() -> Iterator[Launch]:
 
 
 def _selection() -> Iterator[Launch]:
-    yield Launch(
-        address="kernels.indexer.triton_cuda:score_kernel",
-        types=_pointers("queries weights", "*bf16")
-        | {"keys": "*u8", "out": "*fp32"}
-        | _pointers("table counts", "*i64")
-        | _pointers("heads context tiles per_block table_stride", "i32"),
-        constants={"FORMAT": 3, "WIDTH": 128, "HEADS": 64, "KEYS": 64},
-    )
-    for is_held in (True, False):
+    indexer, topk = "kernels.indexer.triton_cuda", "kernels.topk.triton_cuda"
+    for name, each, more, extra in (
+        ("score_kernel", "TILES", "spans", {}),
+        ("score_blocks_kernel", "TILES", "spans shared", {"BLOCK_ROWS": 8}),
+        ("score_shared_kernel", "QUERIES", "tiles groups shared", {"TOGETHER": 4}),
+    ):
         yield Launch(
-            address="kernels.topk.triton_cuda:best_kernel",
-            types=_pointers("scores", "*fp32")
-            | _pointers("table out", "*i64")
-            | _pointers("n k per_block table_stride", "i32"),
-            constants={"IS_HELD": is_held, "BLOCK": 8192},
+            address=f"{indexer}:{name}",
+            types=_pointers("queries weights", "*bf16")
+            | {"keys": "*u8", "out": "*fp32"}
+            | _pointers("table counts blocks", "*i64")
+            | _pointers(f"heads context {more} per_block table_stride", "i32"),
+            constants={
+                "SHIFT": 7, "FORMAT": 3, "WIDTH": 128, "HEADS": 32, "KEYS": 128, each: 4,
+                "STAGES": 1, "IN_QUARTERS": True, **extra,
+            },
+            even=("heads", "context"),
+        )  # fmt: skip
+    yield Launch(
+        address=f"{indexer}:block_score_kernel",
+        types=_pointers("scores out", "*fp32")
+        | {"counts": "*i64"}
+        | _pointers("n blocks parts", "i32"),
+        constants={"BLOCK_ROWS": 8, "LANES": 8, "PART": 256},
+        even=("n", "blocks"),
+    )
+    for is_final in (True, False):
+        yield Launch(
+            address=f"{topk}:best_kernel",
+            types=_pointers("held best", "*u32")
+            | _pointers("index held_at", "*i32")
+            | {"scores": "*fp32", "table": "*i64", "out": "*i64" if is_final else "*i32"}
+            | _pointers("n k shared span parts table_stride index_stride", "i32"),
+            constants={
+                "IS_ORDERED": False, "NAMES": 0, "BLOCK_ROWS": 0, "IS_FINAL": is_final,
+                "PER_BLOCK": 128,
+                "LANES": 1024, "ROOM": 2048, "BLOCK": 4096,
+            },
             warps=8,
+            even=("n", "k", "span"),
+        )  # fmt: skip
+    yield from _sampling()
+
+
+def _sampling() -> Iterator[Launch]:
+    sampling = "kernels.sampling.triton_cuda"
+    types = (
+        _pointers("logits tops highest shares groups", "*fp32")
+        | _pointers("positions seeds top_k token_ids", "*i64")
+        | _pointers("temperatures top_p min_p", "*fp64")
+        | {"held": "*u32", "is_finite": "*i1"}
+        | _pointers("held_at chosen", "*i32")
+        | _pointers("vocab row_stride parts", "i32")
+    )
+    for has_narrowing in (False, True):
+        shared = {"HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32, "GROUPS": 4040}
+        even = ("vocab", "row_stride")
+        yield Launch(address=f"{sampling}:scan_kernel", types=types, constants=shared, even=even)
+        yield Launch(
+            address=f"{sampling}:choose_kernel",
+            types=types,
+            constants=shared | {"PARTS": 32, "ROOM": 4096, "STEP": 4096},
+            warps=16 if has_narrowing else 8,
+            even=even,
         )
+    yield Launch(
+        address=f"{sampling}:highest_kernel",
+        types=types | {"token_ids": "*i32"},
+        constants={"PART": 4096},
+        even=("vocab", "row_stride"),
+    )
+    yield Launch(
+        address=f"{sampling}:highest_part_kernel",
+        types=types | {"part_ids": "*i32"},
+        constants={"PARTS": 32},
+        warps=1,
+    )
 
 
 def _memory() -> Iterator[Launch]:

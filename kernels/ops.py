@@ -37,7 +37,10 @@ from kernels.rotary import reference as rotary
 from kernels.rotary.reference import Rotation
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
+from kernels.sampling import reference as sampling
+from kernels.sampling.reference import Choice, SamplingRules
 from kernels.topk import reference as topk
+from kernels.topk.reference import Blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +80,13 @@ class Ops:
         indexer.score_rows
     )
     best_rows: Callable[[Tensor, int, Pages], Tensor] = topk.best_rows
+    candidate_blocks: Callable[[Tensor, Tensor, int, int], Tensor] = indexer.candidate_blocks
+    score_blocks: Callable[[Tensor, Tensor, CachedRows, Pages, Tensor, Blocks], Tensor] = (
+        indexer.score_blocks
+    )
+    best_of_blocks: Callable[[Tensor, int, Pages, Blocks], Tensor] = topk.best_of_blocks
+    choose_highest: Callable[[Tensor], Choice] = sampling.choose_highest
+    choose_tokens: Callable[[Tensor, Tensor, SamplingRules], Choice] = sampling.choose_tokens
     quantise_dequantise: Callable[[Tensor, str], Tensor] = formats.quantise_dequantise
     look_up: Callable[[Tensor, HashConstants, Tensor], Tensor] = engram.look_up
     gated_add: Callable[[Tensor, Tensor, Tensor, float], Tensor] = engram.gated_add

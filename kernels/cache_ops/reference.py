@@ -72,12 +72,14 @@ class RowNorm:
 class Pages:
     """Where the logical rows of each query's sequence lie."""
 
-    table: Tensor  # [rows, blocks]
+    table: Tensor  # [tables, blocks]; each is that of as many consecutive queries
     rows_per_block: int
 
     def physical(self, logical: Tensor) -> Tensor:
-        """Physical rows of logical rows [rows, n]."""
-        return paged_rows(self.table, logical, self.rows_per_block)
+        """Physical rows of logical rows [queries, n]."""
+        shared = len(logical) // max(len(self.table), 1)
+        table = self.table if shared == 1 else self.table.repeat_interleave(shared, 0)
+        return paged_rows(table, logical, self.rows_per_block)
 
 
 def ring_rows(slots: Tensor, positions: Tensor, rows: int) -> Tensor:

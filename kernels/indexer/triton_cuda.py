@@ -1,16 +1,139 @@
-"""Scores of index keys that are read where they lie: one program for a query and some keys."""
+"""Scores of index keys that are read where they lie: a tile of keys, decoded once, meets queries.
+
+Keys are the rows of the matrix product: they go from memory through registers into it, and a
+score is a sum within a few threads. Packed keys are multiplied in four parts, by the place of a
+nibble in 16 bits, so that nothing is moved to bring the values of a key together.
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels import formats
 from kernels.cache_ops.reference import CachedRows, Pages
 from kernels.quantize.triton_cuda import NUMBERS, stored_values
+from kernels.topk.reference import Blocks
+from kernels.topk.triton_cuda import Names, launch_best, shape_for
 
-KEYS = 64
+NARROWEST_QUARTER = 16  # of a matrix instruction
+
+# Pairs of 16 bits to pairs of bfloat16, one nibble of each, times a factor: a magnitude put at
+# the bottom of the exponent is the value over 2^126.
+NIBBLES = tl.constexpr("""{
+    .reg .b32 s, t;
+    and.b32 s, $4, 0x00070007; shl.b32 s, s, 6;
+    shl.b32 t, $4, 12; lop3.b32 s, t, 0x80008000, s, 0xEA;
+    mul.rn.bf16x2 $0, s, $5;
+    shl.b32 s, $4, 2; and.b32 s, s, 0x01C001C0;
+    shl.b32 t, $4, 8; lop3.b32 s, t, 0x80008000, s, 0xEA;
+    mul.rn.bf16x2 $1, s, $5;
+    shr.b32 s, $4, 2; and.b32 s, s, 0x01C001C0;
+    shl.b32 t, $4, 4; lop3.b32 s, t, 0x80008000, s, 0xEA;
+    mul.rn.bf16x2 $2, s, $5;
+    shr.b32 s, $4, 6; and.b32 s, s, 0x01C001C0;
+    lop3.b32 s, $4, 0x80008000, s, 0xEA;
+    mul.rn.bf16x2 $3, s, $5;
+}""")
+REBASED = tl.constexpr(2.0**64)  # what keys decoded by `NIBBLES` are divided by
+
+
+@triton.jit
+def key_quarters(keys, place, inside, WIDTH: tl.constexpr):
+    """Values 4i + n of fp4 rows [rows] with a scale for 32, for n from 0 to 3, over `REBASED`:
+    bfloat16 [rows, WIDTH // 4] each, zeros where a row is not inside.
+
+    Scales beyond 2^65 count as infinite; that of a NaN does too, and its values are zeros.
+    """
+    ROWS: tl.constexpr = place.shape[0]
+    GROUPS: tl.constexpr = WIDTH // 32
+    here = (keys + place * (WIDTH // 2 + GROUPS))[:, None]
+    words = here.to(tl.pointer_type(tl.int16), bitcast=True) + tl.arange(0, WIDTH // 4)[None, :]
+    word = tl.load(words, mask=inside[:, None], other=0)
+    at = WIDTH // 2 + tl.arange(0, GROUPS)[None, :]
+    scale = tl.load(here + at, mask=inside[:, None], other=0)
+    bits = (tl.minimum(scale.to(tl.int32) + 62, 255) << 7).to(tl.int16)
+    factor = bits.to(tl.bfloat16, bitcast=True)[:, :, None]
+    quarters = tl.inline_asm_elementwise(
+        NIBBLES,
+        "=r,=r,=r,=r,r,r",
+        [tl.reshape(word, (ROWS, GROUPS, 8)), tl.broadcast_to(factor, (ROWS, GROUPS, 8))],
+        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+        is_pure=True,
+        pack=2,
+    )
+    QUARTER: tl.constexpr = WIDTH // 4
+    return (
+        tl.reshape(quarters[0], (ROWS, QUARTER)),
+        tl.reshape(quarters[1], (ROWS, QUARTER)),
+        tl.reshape(quarters[2], (ROWS, QUARTER)),
+        tl.reshape(quarters[3], (ROWS, QUARTER)),
+    )
+
+
+@triton.jit
+def key_tile(
+    keys, table, logical, inside, per_block, SHIFT: tl.constexpr, FORMAT: tl.constexpr,
+    WIDTH: tl.constexpr, DTYPE: tl.constexpr, IN_QUARTERS: tl.constexpr,
+):  # fmt: skip
+    """Logical rows by their page table, whole or in quarters; zeros where one is not inside.
+
+    Pages have 2^SHIFT rows, or `per_block` where SHIFT is below 0.
+    """
+    if SHIFT >= 0:
+        block, within = logical >> SHIFT, logical & ((1 << SHIFT) - 1)
+    else:
+        block, within = logical // per_block, logical % per_block
+    page = tl.load(table + block, mask=inside, other=0).to(tl.int64)
+    place = page * per_block + within
+    if IN_QUARTERS:
+        tile = key_quarters(keys, place, inside, WIDTH)
+    else:
+        tile = (stored_values(keys, place, inside, FORMAT, WIDTH, DTYPE),)
+    return tile
+
+
+@triton.jit
+def query_columns(
+    queries, weights, row, end, heads, WIDTH: tl.constexpr, HEADS: tl.constexpr,
+    TOGETHER: tl.constexpr, IN_QUARTERS: tl.constexpr,
+):  # fmt: skip
+    """The heads of `TOGETHER` queries, those before `end`, as columns, whole or in quarters as
+    keys are, and their weights.
+    """
+    lane = tl.arange(0, TOGETHER * HEADS)
+    head = lane % HEADS
+    member = row + lane // HEADS
+    inside = (head < heads) & (member < end)
+    here = member.to(tl.int64) * heads + head
+    at = tl.arange(0, WIDTH)[None, :]
+    query = tl.load(queries + here[:, None] * WIDTH + at, mask=inside[:, None], other=0.0)
+    share = tl.load(weights + here, mask=inside, other=0.0).to(tl.float32)
+    if IN_QUARTERS:
+        even, odd = tl.split(tl.reshape(query, (TOGETHER * HEADS, WIDTH // 4, 2, 2)))
+        first, third = tl.split(even)
+        second, fourth = tl.split(odd)
+        columns = (tl.trans(first), tl.trans(second), tl.trans(third), tl.trans(fourth))
+        share *= REBASED
+    else:
+        columns = (tl.trans(query),)
+    return columns, share
+
+
+@triton.jit
+def rectified_products(tile, columns, share, IN_QUARTERS: tl.constexpr):
+    """weight * relu(key . query) of a tile of keys and each column: [keys, columns]."""
+    product = tl.dot(tile[0], columns[0], input_precision="ieee")
+    if IN_QUARTERS:
+        product = tl.dot(tile[1], columns[1], product)
+        product = tl.dot(tile[2], columns[2], product)
+        product = tl.dot(tile[3], columns[3], product)
+    product = tl.maximum(product, 0.0, propagate_nan=tl.PropagateNan.ALL)
+    return product * share[None, :]
 
 
 # Told that 16 divides `per_block`, Triton 3.6 takes the rows themselves for multiples of 16, and
@@ -25,61 +148,307 @@ def score_kernel(
     out,
     heads,
     context,
-    tiles,
+    spans,
     per_block,
     table_stride,
+    SHIFT: tl.constexpr,
     FORMAT: tl.constexpr,
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
+    TILES: tl.constexpr,
+    STAGES: tl.constexpr,
+    IN_QUARTERS: tl.constexpr,
 ):
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    at = tl.program_id(0) % tiles * KEYS + tl.arange(0, KEYS)
+    """One query against `TILES` tiles of keys."""
+    row = (tl.program_id(0) // spans).to(tl.int64)
+    start = tl.program_id(0) % spans * (KEYS * TILES)
+    count = tl.minimum(tl.load(counts + row), context).to(tl.int32)
+    here = out + row * context
+    end = start + KEYS * TILES
+    if end > count:
+        for tile in range(start, end, KEYS):
+            at = tile + tl.arange(0, KEYS)
+            tl.store(here + at, float("-inf"), mask=(at >= count) & (at < context))
+        end = count
+    if start < end:
+        columns, share = query_columns(
+            queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, IN_QUARTERS
+        )
+        pages = table + row * table_stride
+        for tile in tl.range(start, end, KEYS, num_stages=STAGES):
+            at = tile + tl.arange(0, KEYS)
+            held = key_tile(
+                keys, pages, at, at < count, per_block, SHIFT, FORMAT, WIDTH,
+                queries.dtype.element_ty, IN_QUARTERS,
+            )  # fmt: skip
+            score = tl.sum(rectified_products(held, columns, share, IN_QUARTERS), 1)
+            tl.store(here + at, score, mask=at < count)
+
+
+@triton.jit(do_not_specialize=["per_block"])
+def score_blocks_kernel(
+    queries,
+    weights,
+    keys,
+    table,
+    counts,
+    out,
+    heads,
+    context,
+    spans,
+    shared,
+    per_block,
+    table_stride,
+    blocks,
+    SHIFT: tl.constexpr,
+    FORMAT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HEADS: tl.constexpr,
+    KEYS: tl.constexpr,
+    TILES: tl.constexpr,
+    STAGES: tl.constexpr,
+    IN_QUARTERS: tl.constexpr,
+    BLOCK_ROWS: tl.constexpr,
+):
+    """One query against `TILES` tiles of the rows of its blocks."""
+    row = (tl.program_id(0) // spans).to(tl.int64)
+    start = tl.program_id(0) % spans * (KEYS * TILES)
     count = tl.load(counts + row)
-    visible = (at < count) & (at < context)
-    score = tl.zeros((KEYS,), tl.float32)
-    if tl.program_id(0) % tiles * KEYS < count:
-        block = tl.load(table + row * table_stride + at // per_block, mask=visible, other=0)
-        place = block.to(tl.int64) * per_block + at % per_block
-        held = stored_values(keys, place, visible, FORMAT, WIDTH, queries.dtype.element_ty)
-        for start in range(0, heads, HEADS):
-            head = start + tl.arange(0, HEADS)
-            inside = head < heads
-            here = (row * heads + head)[:, None] * WIDTH + tl.arange(0, WIDTH)[None, :]
-            query = tl.load(queries + here, mask=inside[:, None], other=0.0)
-            share = tl.load(weights + row * heads + head, mask=inside, other=0.0).to(tl.float32)
-            product = tl.dot(query, tl.trans(held), input_precision="ieee")
-            product = tl.where(product < 0, 0.0, product)  # a NaN stays one
-            score += tl.sum(product * share[:, None], 0)
-    score = tl.where(visible, score, float("-inf"))
-    tl.store(out + row * context + at, score, mask=at < context)
+    blocks += row * (context // BLOCK_ROWS)
+    columns, share = query_columns(
+        queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, IN_QUARTERS
+    )
+    pages = table + row // shared * table_stride
+    end = tl.minimum(start + KEYS * TILES, context)
+    for tile in tl.range(start, end, KEYS, num_stages=STAGES):
+        at = tile + tl.arange(0, KEYS)
+        block = tl.load(blocks + at // BLOCK_ROWS, mask=at < context, other=-1)
+        logical = block * BLOCK_ROWS + at % BLOCK_ROWS
+        inside = (block >= 0) & (logical < count)
+        held = key_tile(
+            keys, pages, logical, inside, per_block, SHIFT, FORMAT, WIDTH, queries.dtype.element_ty,
+            IN_QUARTERS,
+        )  # fmt: skip
+        score = tl.sum(rectified_products(held, columns, share, IN_QUARTERS), 1)
+        score = tl.where(inside, score, float("-inf"))
+        tl.store(out + row * context + at, score, mask=at < context)
+
+
+@triton.jit(do_not_specialize=["per_block"])
+def score_shared_kernel(
+    queries,
+    weights,
+    keys,
+    table,
+    counts,
+    out,
+    heads,
+    context,
+    tiles,
+    groups,
+    shared,
+    per_block,
+    table_stride,
+    SHIFT: tl.constexpr,
+    FORMAT: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HEADS: tl.constexpr,
+    KEYS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    TOGETHER: tl.constexpr,
+    STAGES: tl.constexpr,
+    IN_QUARTERS: tl.constexpr,
+):
+    """A tile of keys against up to `QUERIES` of the `shared` consecutive queries of a table."""
+    group = tl.program_id(0) % groups
+    tile = tl.program_id(0) // groups % tiles
+    sequence = (tl.program_id(0) // groups // tiles).to(tl.int64)
+    begin = sequence * shared + group * QUERIES
+    end = tl.minimum(begin + QUERIES, (sequence + 1) * shared)
+    at = tile * KEYS + tl.arange(0, KEYS)
+    every = begin + tl.arange(0, QUERIES)
+    most = tl.max(tl.load(counts + every, mask=every < end, other=0), 0)
+    most = tl.minimum(most, context).to(tl.int32)
+    stop = begin
+    if tile * KEYS < most:
+        stop = end
+        held = key_tile(
+            keys, table + sequence * table_stride, at, at < most, per_block, SHIFT, FORMAT, WIDTH,
+            queries.dtype.element_ty, IN_QUARTERS,
+        )  # fmt: skip
+        for row in tl.range(begin, end, TOGETHER, num_stages=STAGES):
+            columns, share = query_columns(
+                queries, weights, row, end, heads, WIDTH, HEADS, TOGETHER, IN_QUARTERS
+            )
+            product = rectified_products(held, columns, share, IN_QUARTERS)
+            score = tl.sum(tl.reshape(product, (KEYS, TOGETHER, HEADS)), 2)
+            member = row + tl.arange(0, TOGETHER)
+            count = tl.load(counts + member, mask=member < end, other=0)
+            score = tl.where(at[:, None] < count[None, :], score, float("-inf"))
+            here = member.to(tl.int64)[None, :] * context + at[:, None]
+            mask = (at < context)[:, None] & (member < end)[None, :]
+            tl.store(out + here, score, mask=mask)
+    for row in range(stop, end):
+        tl.store(out + row * context + at, float("-inf"), mask=at < context)
+
+
+@triton.jit
+def block_score_kernel(
+    scores, counts, out, n, blocks, parts, BLOCK_ROWS: tl.constexpr, LANES: tl.constexpr,
+    PART: tl.constexpr,
+):  # fmt: skip
+    """The best score of each block of a part of a row; infinite for the newest visible one."""
+    row = (tl.program_id(0) // parts).to(tl.int64)
+    block = tl.program_id(0) % parts * PART + tl.arange(0, PART)
+    lane = tl.arange(0, LANES)[None, :]
+    at = block[:, None] * BLOCK_ROWS + lane
+    mask = (at < n) & (lane < BLOCK_ROWS)
+    score = tl.load(scores + row * n + at, mask=mask, other=float("-inf"))
+    best = tl.max(tl.where(score == score, score, float("-inf")), 1)
+    count = tl.load(counts + row)
+    is_newest = (count > 0) & (block == (count - 1) // BLOCK_ROWS)
+    best = tl.where(is_newest, float("inf"), best)
+    tl.store(out + row * blocks + block, best, mask=block < blocks)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """How much of the keys and queries a program takes. Scores do not depend on it."""
+
+    keys: int = 128
+    tiles: int = 4  # of keys, for one query
+    queries: int = 32  # for one tile of keys
+    columns: int = 128  # heads of queries that meet a tile of keys at once
+    warps: int = 4
+    stages: int = 1
+    registers: int = 0  # most of a thread, for one query; 0: as many as there are
+
+
+QUARTERS = Shape(registers=128)
+WHOLE = Shape(keys=64, tiles=1)
+FEW_QUERIES = 16  # that share keys; so few leave columns idle
+FEW_PROGRAMS = 1000  # below it, devices idle: each program takes one tile
+PART = 256  # blocks whose best scores are found together
 
 
 def score_rows(
     queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor, context: int
 ) -> Tensor:
     """See kernels.indexer.reference; keys a power of two wide."""
-    queries, weights = queries.contiguous(), weights.contiguous()
-    rows, heads, width = queries.shape
+    shape = QUARTERS if _in_quarters(queries, keys) else WHOLE
+    return launch_scores(queries, weights, keys, pages, counts, context, shape)
+
+
+def score_blocks(
+    queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor,
+    blocks: Blocks,
+) -> Tensor:  # fmt: skip
+    """See kernels.indexer.reference; keys a power of two wide."""
+    shape = QUARTERS if _in_quarters(queries, keys) else WHOLE
+    common, constants = _arguments(queries, weights, keys, pages, counts, shape)
+    rows, context = len(queries), blocks.index.shape[1] * blocks.rows
     out = torch.empty((rows, context), dtype=torch.float32, device=queries.device)
-    tiles = triton.cdiv(context, KEYS)
-    if rows * tiles:
-        score_kernel[(rows * tiles,)](
-            queries,
-            weights,
-            keys.tensor,
-            pages.table,
-            counts.contiguous(),
+    if out.numel():
+        each = _tiles(rows, context, shape)
+        spans = triton.cdiv(context, each * shape.keys)
+        score_blocks_kernel[(rows * spans,)](
+            *common, out, queries.shape[1], context, spans, rows // len(pages.table),
+            pages.rows_per_block, pages.table.stride(0), blocks.index.contiguous(), TILES=each,
+            BLOCK_ROWS=blocks.rows, **constants, **_most(shape),
+        )  # fmt: skip
+    return out
+
+
+def launch_scores(
+    queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor,
+    context: int, shape: Shape,
+) -> Tensor:  # fmt: skip
+    """`score_rows` by programs of a shape."""
+    rows, heads = queries.shape[:2]
+    out = torch.empty((rows, context), dtype=torch.float32, device=queries.device)
+    if not out.numel():
+        return out
+    common, constants = _arguments(queries, weights, keys, pages, counts, shape)
+    paging = (pages.rows_per_block, pages.table.stride(0))
+    shared = rows // len(pages.table)
+    if shared == 1:
+        each = _tiles(rows, context, shape)
+        spans = triton.cdiv(context, each * shape.keys)
+        score_kernel[(rows * spans,)](
+            *common, out, heads, context, spans, *paging, TILES=each, **constants, **_most(shape)
+        )
+    else:
+        each = min(triton.next_power_of_2(shared), shape.queries)
+        columns = shape.columns if shared > FEW_QUERIES else shape.columns // 2
+        tiles, groups = triton.cdiv(context, shape.keys), triton.cdiv(shared, each)
+        score_shared_kernel[(len(pages.table) * tiles * groups,)](
+            *common,
             out,
             heads,
             context,
             tiles,
-            pages.rows_per_block,
-            pages.table.stride(0),
-            FORMAT=NUMBERS[keys.packing],
-            WIDTH=width,
-            HEADS=min(max(triton.next_power_of_2(heads), 16), 64),
-            KEYS=KEYS,
-            num_warps=4,
+            groups,
+            shared,
+            *paging,
+            QUERIES=each,
+            TOGETHER=min(max(columns // constants["HEADS"], 1), each),
+            **constants,
         )
     return out
+
+
+def candidate_blocks(scores: Tensor, counts: Tensor, block: int, keep: int) -> Tensor:
+    """See kernels.indexer.reference; scores float32."""
+    scores = scores.contiguous()
+    rows, n = scores.shape
+    blocks = triton.cdiv(n, block)
+    best = torch.empty((rows, blocks), dtype=torch.float32, device=scores.device)
+    if best.numel():
+        parts = triton.cdiv(blocks, PART)
+        block_score_kernel[(rows * parts,)](
+            scores, counts.contiguous(), best, n, blocks, parts, BLOCK_ROWS=block,
+            LANES=triton.next_power_of_2(block), PART=PART,
+        )  # fmt: skip
+    return launch_best(best, keep, Names(), shape_for(best))
+
+
+def _in_quarters(queries: Tensor, keys: CachedRows) -> bool:
+    return (
+        keys.packing == formats.FP4_GROUP32
+        and queries.dtype == torch.bfloat16
+        and queries.device.type == "cuda"  # the interpreter runs no assembly
+        and queries.shape[-1] >= 4 * NARROWEST_QUARTER
+    )
+
+
+def _arguments(
+    queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor, shape: Shape
+) -> tuple[tuple[Tensor, ...], dict[str, int]]:
+    """What every kernel of scores takes: tensors and constants."""
+    heads, width = queries.shape[1:]
+    ours = (queries.contiguous(), weights.contiguous())
+    return (*ours, keys.tensor, pages.table, counts.contiguous()), {
+        "SHIFT": _shift(pages.rows_per_block),
+        "FORMAT": NUMBERS[keys.packing],
+        "WIDTH": width,
+        "HEADS": max(triton.next_power_of_2(heads), 16),
+        "KEYS": shape.keys,
+        "STAGES": shape.stages,
+        "IN_QUARTERS": _in_quarters(queries, keys),
+        "num_warps": shape.warps,
+    }
+
+
+def _most(shape: Shape) -> dict[str, int]:
+    return {"maxnreg": shape.registers} if shape.registers else {}
+
+
+def _tiles(rows: int, context: int, shape: Shape) -> int:
+    tiles = triton.cdiv(context, shape.keys)
+    return shape.tiles if rows * tiles > FEW_PROGRAMS * shape.tiles else 1
+
+
+def _shift(rows_per_block: int) -> int:
+    is_power = not rows_per_block & (rows_per_block - 1)
+    return rows_per_block.bit_length() - 1 if is_power else -1

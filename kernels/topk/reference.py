@@ -6,10 +6,25 @@ that open, and ties are common among rectified scores.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
 from kernels.cache_ops.reference import Pages
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """Some blocks of the logical rows of each query, as columns of scores stand for them."""
+
+    index: Tensor  # [queries, blocks] ascending; -1 where there are fewer, at the end
+    rows: int  # of a block
+
+    def logical(self) -> Tensor:
+        """The row of each column, of missing blocks below 0: [queries, blocks * rows]."""
+        within = torch.arange(self.rows, device=self.index.device)
+        return (self.index.unsqueeze(-1) * self.rows + within).flatten(-2)
 
 
 def stable_top_k(scores: Tensor, k: int) -> Tensor:
@@ -47,6 +62,13 @@ def best_rows(scores: Tensor, k: int, pages: Pages) -> Tensor:
     """
     logical, valid = positions_of(top_k_mask(scores, k), k)
     return torch.where(valid, pages.physical(logical), -1)
+
+
+def best_of_blocks(scores: Tensor, k: int, pages: Pages, blocks: Blocks) -> Tensor:
+    """`best_rows` where the columns of scores [rows, n] are those of blocks."""
+    column, valid = positions_of(top_k_mask(scores, k), k)
+    logical = blocks.logical().gather(-1, column)
+    return torch.where(valid, pages.physical(logical.clamp(min=0)), -1)
 
 
 def first_argmax(scores: Tensor) -> Tensor:

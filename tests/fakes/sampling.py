@@ -6,6 +6,7 @@ import torch
 
 from engine import sampling
 from engine.request import SamplingParams
+from kernels.ops import REFERENCE
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ def choose(logits, groups, eos_token_id):
     tensors = {name: torch.tensor(values) for name, values in rules.ints.items()}
     tensors |= {n: torch.tensor(v, dtype=torch.float64) for n, v in rules.floats.items()}
     positions = torch.tensor([g.position + i for g in groups for i in range(g.rows)])
-    choice = sampling.choose(logits, positions, tensors)
+    choice = sampling.choose(logits, positions, tensors, REFERENCE)
     return [
         token if ok else None
         for token, ok in zip(choice.token_ids.tolist(), choice.is_finite.tolist(), strict=True)

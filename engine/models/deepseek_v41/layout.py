@@ -127,6 +127,12 @@ class RowSet:
         """Blocks of each row's sequence: [rows, blocks]."""
         return self.batch.block_table[self.sequences]
 
+    @property
+    def shared_tables(self) -> Tensor:
+        """Block tables [tables, blocks], each that of as many consecutive rows."""
+        is_even = self.batch.shape is not None or len(self.batch.block_table) == 1
+        return self.batch.block_table if is_even else self.block_table
+
     @cached_property
     def old_rows(self) -> Tensor:
         """Ring rows just before each span: [spans * (window - 1)]."""

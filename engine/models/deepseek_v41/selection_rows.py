@@ -11,8 +11,10 @@ from torch import Tensor
 from engine.models.deepseek_v41.caches import cached_rows, global_name, index_name
 from engine.models.deepseek_v41.step import PublishedRows
 from kernels.cache_ops.reference import CachedRows, Pages
+from kernels.topk.reference import Blocks
 
 if TYPE_CHECKING:
+    from engine.models.deepseek_v41.layout import RowSet
     from engine.models.deepseek_v41.selection import Indexer
     from engine.models.deepseek_v41.step import Step
     from kernels.rotary.reference import Rotation
@@ -40,19 +42,35 @@ def publish_rows(indexer: Indexer, x: Tensor, low_rank: Tensor, turn: Rotation, 
                 queries=queries[part],
                 weights=weights[part],
                 keys=cached_rows(step.caches, keys),
-                pages=Pages(table=rows.block_table[part], rows_per_block=per_block),
+                pages=Pages(table=_tables(rows, part), rows_per_block=per_block),
                 counts=counts[part],
                 context=context,
-                candidates=None if old.candidates is None else old.candidates[part],
+                candidates=_some(old.candidates, part),
             ),
         )
         for part in (slice(i, i + at_once) for i in range(0, len(counts), at_once))
     ]
-    masks = [one.candidates for one in found if one.candidates is not None]
     step.published_rows = PublishedRows(
         index=torch.cat([one.index for one in found if one.index is not None]),
-        candidates=torch.cat(masks) if masks else None,
+        candidates=_joined([one.candidates for one in found if one.candidates is not None]),
     )
+
+
+def _tables(rows: RowSet, part: slice) -> Tensor:
+    """Block tables of some rows, each that of as many of them."""
+    tables = rows.shared_tables
+    is_whole = part.stop >= len(rows.positions)
+    return tables if len(tables) == 1 or (part.start == 0 and is_whole) else rows.block_table[part]
+
+
+def _some(blocks: Blocks | None, part: slice) -> Blocks | None:
+    return None if blocks is None else Blocks(index=blocks.index[part], rows=blocks.rows)
+
+
+def _joined(parts: list[Blocks]) -> Blocks | None:
+    if not parts:
+        return None
+    return Blocks(index=torch.cat([part.index for part in parts]), rows=parts[0].rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,17 +83,25 @@ class _Scored:
     pages: Pages
     counts: Tensor
     context: int
-    candidates: Tensor | None
+    candidates: Blocks | None
 
 
 def _select(indexer: Indexer, rows: _Scored) -> PublishedRows:
-    ops, candidates = indexer.ops, rows.candidates
-    scores = ops.score_rows(
-        rows.queries, rows.weights, rows.keys, rows.pages, rows.counts, rows.context
-    )
+    ops, blocks = indexer.ops, rows.candidates
+    common = (rows.queries, rows.weights, rows.keys, rows.pages, rows.counts)
+    if blocks is not None and not indexer.is_candidate_source:
+        scores = ops.score_blocks(*common, blocks)
+        index = ops.best_of_blocks(scores, indexer.topk, rows.pages, blocks)
+        return PublishedRows(index=index, candidates=blocks)
+    scores = ops.score_rows(*common, rows.context)
     if indexer.is_candidate_source:  # it selects freely; those after it do not
-        candidates = indexer.candidates(scores, rows.counts)
-    elif candidates is not None:
-        scores = scores.masked_fill(~candidates, float("-inf"))
-    index = ops.best_rows(scores, indexer.topk, rows.pages)
-    return PublishedRows(index=index, candidates=candidates)
+        blocks = _candidates(indexer, scores, rows.counts)
+    return PublishedRows(index=ops.best_rows(scores, indexer.topk, rows.pages), candidates=blocks)
+
+
+def _candidates(indexer: Indexer, scores: Tensor, counts: Tensor) -> Blocks | None:
+    """The best blocks of scores [rows, context]; None where every one is among them."""
+    block, keep = indexer.candidate_block, indexer.candidate_blocks
+    if scores.shape[1] <= keep * block:
+        return None
+    return Blocks(index=indexer.ops.candidate_blocks(scores, counts, block, keep), rows=block)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from engine.cache.storage import CacheStorage
     from engine.models.deepseek_v41.rope import Rope
     from kernels.rotary.reference import Rotation
+    from kernels.topk.reference import Blocks
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,7 @@ class PublishedRows:
     """The same, where attention reads cache rows in place: one entry for each row."""
 
     index: Tensor | None = None  # [rows, k] physical rows, negative = none; None = none at all
-    candidates: Tensor | None = None  # [rows, context]; None = all, or no source yet
+    candidates: Blocks | None = None  # None = all, or no source yet
 
 
 class Step:
