@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from experiments.chat import ChatForm, Encode
 from experiments.content import Content, TextIds
 from experiments.errors import WorkloadError
 from experiments.evals.workload import prepare_eval
@@ -21,8 +20,6 @@ from experiments.workload_specs import (
     WorkloadSpec,
     opened,
 )
-
-Encode = Callable[[str], list[int]]
 
 
 def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Encode) -> Workload:
@@ -48,7 +45,7 @@ def prepare(spec: WorkloadSpec, facts: TargetFacts, encode: Encode) -> Workload:
 
 def _prepare_text(spec: TextSpec, facts: TargetFacts, encode: Encode) -> TextWorkload:
     path = opened(spec.path)
-    rows = text_rows(path, encode)
+    rows = text_rows(path, ChatForm(facts=facts, encode=encode))
     if not is_jsonl(path):
         rows = _cut(spec, rows[0])
     if spec.prompt_tokens is not None:
@@ -76,7 +73,11 @@ def _content(spec: SyntheticSpec | TraceSpec, facts: TargetFacts, encode: Encode
     if spec.content is None:
         return random_ids(facts)
     path = opened(spec.content)
-    ids = [token_id for row in text_rows(path, encode) for token_id in row.prompt]
+    ids = [
+        token_id
+        for row in text_rows(path, ChatForm(facts=facts, encode=encode))
+        for token_id in row.prompt
+    ]
     if not ids:
         raise WorkloadError("has no text", where=str(path))
     return TextIds(stream=np.array(ids, dtype=np.int64))

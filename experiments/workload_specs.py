@@ -95,8 +95,8 @@ class TraceSpec(_Spec):
 class TextSpec(_Spec):
     """Prompts from a UTF-8 file (cut into `prompt_tokens`), or from a JSONL.
 
-    A JSONL row has `prompt` (a text) or `messages` (chat turns, rendered by the checkpoint's
-    chat form), and may have `output_tokens` of its own.
+    A JSONL row has `prompt` (a text) or `messages` (chat turns, rendered in the
+    checkpoint's chat form), and may have `output_tokens` of its own.
     """
 
     kind: Literal["text"]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from experiments.chat import has_chat_tokens, rendered
+from experiments.chat import ChatForm
 from experiments.errors import WorkloadError
 from experiments.evals.questions import LETTERS, AnswerKind, Question
-
-Encode = Callable[[str], list[int]]
 
 INSTRUCTIONS = {
     AnswerKind.INTEGER: "Put the final answer, a whole number from 0 to 999, into \\boxed{}.",
@@ -28,8 +25,8 @@ class PromptForm(StrEnum):
     """Who lays the question into the form of a chat."""
 
     SERVER = "server chat"  # the server, with its own template
-    CHAT = "chat"  # we, by the chat tokens of the released model
-    PLAIN = "plain"  # nobody: the tokenizer has no chat tokens
+    CHAT = "chat"  # we, in the form of the checkpoint
+    PLAIN = "plain"  # nobody: it has none
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +34,7 @@ class Prompter:
     """Puts questions in one form."""
 
     form: PromptForm
-    encode: Encode
+    chat: ChatForm
     thinking: bool = False
 
     def ids(self, question: Question) -> tuple[int, ...]:
@@ -46,7 +43,7 @@ class Prompter:
         turns = [*question.messages[:-1], ("user", asked(question))]
         if self.form is PromptForm.CHAT:
             messages = [{"role": role, "content": content} for role, content in turns]
-            return tuple(rendered(messages, self.encode, place, thinking=self.thinking))
+            return tuple(self.chat.ids(messages, place, thinking=self.thinking))
         if len(turns) > 1:
             raise WorkloadError(
                 "has several messages, and this target is sent one text",
@@ -54,18 +51,14 @@ class Prompter:
                 remedy="Put it into one `question`.",
             )
         text = turns[0][1]
-        return tuple(self.encode(text if self.form is PromptForm.SERVER else f"{text}\n"))
+        return tuple(self.chat.encode(text if self.form is PromptForm.SERVER else f"{text}\n"))
 
 
-def prompt_form(encode: Encode, *, renders_chat: bool) -> PromptForm:
-    """The form that the target and its tokenizer leave."""
-    if renders_chat:
+def prompt_form(chat: ChatForm) -> PromptForm:
+    """The form that the target and its checkpoint leave."""
+    if chat.facts.renders_chat:
         return PromptForm.SERVER
-    try:
-        knows_chat = has_chat_tokens(encode)
-    except WorkloadError:  # a server that is sent text, through which special tokens do not come
-        return PromptForm.PLAIN
-    return PromptForm.CHAT if knows_chat else PromptForm.PLAIN
+    return PromptForm.CHAT if chat.is_known else PromptForm.PLAIN
 
 
 def asked(question: Question) -> str:

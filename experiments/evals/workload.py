@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
+from experiments.chat import ChatForm
 from experiments.errors import WorkloadError
 from experiments.evals.llm_judge import JudgeSettings, judge_settings
 from experiments.evals.prompts import Prompter, PromptForm, prompt_form
@@ -123,14 +124,15 @@ def prepare_eval(
             remedy="Set temperature above 0, or samples to 1.",
         )
     questions = shuffled(load_set(spec.set)[: spec.max_questions], spec.shuffle_seed)
-    form = prompt_form(encode, renders_chat=facts.renders_chat)
-    if spec.thinking and form is not PromptForm.CHAT:
+    chat = ChatForm(facts=facts, encode=encode)
+    form = prompt_form(chat)
+    if spec.thinking and not (form is PromptForm.CHAT and chat.takes_thinking):
         raise WorkloadError(
-            "asks for thinking, and this target's prompts are in no chat form of ours",
+            "asks for thinking, and this target's prompts are in no chat form that has it",
             where=where,
             remedy="Take `thinking` out; ask a server for it by http.body.",
         )
-    prompter = Prompter(form=form, encode=encode, thinking=spec.thinking)
+    prompter = Prompter(form=form, chat=chat, thinking=spec.thinking)
     end = encode(THINK_END) if form is PromptForm.CHAT else []
     workload = EvalWorkload(
         spec=spec,

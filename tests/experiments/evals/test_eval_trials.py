@@ -61,7 +61,7 @@ def ids(plan):
         ({"output_tokens": 5000}, NANO, "context holds"),
         ({}, {**NANO, "load": {"kind": "batch", "batch_size": 2}}, "one by one"),
         ({}, {**NANO, "load": {"kind": "sessions", "concurrency": 1, "turns": 2}}, "one by one"),
-        ({"thinking": True}, http_fields("http://127.0.0.1:9"), "no chat form of ours"),
+        ({"thinking": True}, http_fields("http://127.0.0.1:9"), "in no chat form that has it"),
     ],
 )
 def test_what_no_eval_can_be_is_refused_before_anything_runs(workload, fields, words):
