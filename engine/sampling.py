@@ -222,8 +222,8 @@ def _narrowing(top_k: Tensor, top_p: Tensor) -> Narrowing:
 
 
 def _for_rows(values: Tensor, rows: int) -> Tensor:
-    """Values of sequences for each of their rows."""
-    return values.unsqueeze(1).expand(-1, rows).flatten()
+    """Values of sequences for each of their rows, laid out in memory."""
+    return values.unsqueeze(1).expand(-1, rows).flatten().contiguous()  # of one it is a view
 
 
 def _bits(value: float) -> int:

@@ -193,11 +193,15 @@ def test_kernels_get_tables_that_lie_in_one_piece(sequences):
         seen.append([t.is_contiguous() for t in (own.slots, own.positions, own.floors)])
         return IN_PLACE.attend_turned(queries, own, *rest)
 
-    source = replace(PLAIN, ops=replace(IN_PLACE, attend_turned=watched))
+    def drawn(logits, positions, rules):
+        seen.append([t.is_contiguous() for t in (positions, rules.temperatures, rules.seeds)])
+        return IN_PLACE.choose_tokens(logits, positions, rules)
+
+    source = replace(PLAIN, ops=replace(IN_PLACE, attend_turned=watched, choose_tokens=drawn))
     config = EngineConfig(**EXACT, draft_length=3, max_num_seqs=2, replay_keep_tokens=KEEP)
     target = erratic_engine(config, source, 0, FakeRecorder())
     for number in range(sequences):
-        target.add_request(ask(str(number)))
+        target.add_request(ask(str(number), temperature=0.8, seq_seed=number))
     run(target)
     assert seen
     assert all(all(each) for each in seen)
