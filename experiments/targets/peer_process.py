@@ -123,9 +123,10 @@ class WorkerEngine:
 
 def _environment(config: PeerConfig, python: Path) -> dict[str, str]:
     """The far end finds our code; in this interpreter it finds all that we find."""
-    paths = [str(CODE), *(sys.path if python == Path(sys.executable) else ())]
+    ours = sys.path if python == Path(sys.executable) else ()
+    paths = [str(CODE), *(str(Path(one).absolute()) for one in ours if one)]
     threads = {} if config.num_threads is None else {"OMP_NUM_THREADS": str(config.num_threads)}
-    return {**config.environment(), **threads, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    return {**config.environment(), **threads, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 _ERRORS: dict[str, type[TargetError]] = {
