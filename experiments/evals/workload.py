@@ -110,26 +110,14 @@ def prepare_eval(
 
     WorkloadError, MissingPackageError or ConfigError say why that set, or that judge, cannot be.
     """
-    where = f"workload {spec.name}"
-    if facts.simulated:
-        raise WorkloadError(
-            "a simulated engine answers no question",
-            where=where,
-            remedy="Use target: in_process or http.",
-        )
-    if spec.samples > 1 and not spec.temperature:
-        raise WorkloadError(
-            f"asks for {spec.samples} samples at temperature 0, which are all alike",
-            where=where,
-            remedy="Set temperature above 0, or samples to 1.",
-        )
+    _check_asked(spec, facts)
     questions = shuffled(load_set(spec.set)[: spec.max_questions], spec.shuffle_seed)
     chat = ChatForm(facts=facts, encode=encode)
     form = prompt_form(chat)
     if spec.thinking and not (form is PromptForm.CHAT and chat.takes_thinking):
         raise WorkloadError(
             "asks for thinking, and this target's prompts are in no chat form that has it",
-            where=where,
+            where=f"workload {spec.name}",
             remedy="Take `thinking` out; ask a server for it by http.body.",
         )
     prompter = Prompter(form=form, chat=chat, thinking=spec.thinking)
@@ -144,3 +132,19 @@ def prepare_eval(
     )
     workload.judge()
     return workload
+
+
+def _check_asked(spec: EvalSpec, facts: TargetFacts) -> None:
+    where = f"workload {spec.name}"
+    if facts.simulated:
+        raise WorkloadError(
+            "a simulated engine answers no question",
+            where=where,
+            remedy="Use target: in_process or http.",
+        )
+    if spec.samples > 1 and not spec.temperature:
+        raise WorkloadError(
+            f"asks for {spec.samples} samples at temperature 0, which are all alike",
+            where=where,
+            remedy="Set temperature above 0, or samples to 1.",
+        )
