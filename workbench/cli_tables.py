@@ -13,7 +13,7 @@ from workbench.columns import by_axes
 from workbench.figures_headline import headline
 from workbench.figures_text import MISSING, interval, number, plural
 from workbench.report_tables import measured, point_table
-from workbench.words import WITHIN_RUN, interval_words, marks_legend, point_marks
+from workbench.words import WITHIN_RUN, interval_words, marks_legend, point_marks, point_words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -88,9 +88,12 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
     chances = dict(zip(points["trial_id"].map(str), front.probability, strict=True))
     headers = ["point", *(_heading(name, room) for name in axes), "on front", "trial"]
     for group, members in front.groups.items():
-        rows = points[points["trial_id"].isin(members) & front.on_front]
+        of_group = points["trial_id"].isin(members)
+        same = _same(points[of_group])
+        rows = points[of_group & front.on_front].drop(columns=same)
         rows = rows.sort_values([front.x.metric, "trial_id"])
         title = "Pareto front" if len(front.groups) == 1 else f"Pareto front of {group}"
+        title += _all_with(points[of_group], same, group)
         cells = [
             (
                 point_cell(p),
@@ -290,4 +293,19 @@ def point_cell(point: pd.Series) -> str:
 
 def points_legend(points: pd.DataFrame) -> str:
     """What the letters of `point_cell` stand for."""
-    return marks_legend(dict.fromkeys(_axes(points))) or "one configuration"
+    axes = dict.fromkeys(_axes(points))
+    return marks_legend(axes) or ("settings by name" if axes else "one configuration")
+
+
+def _same(points: pd.DataFrame) -> list[str]:
+    """The axes that have one value at all of several points."""
+    if len(points) < 2:
+        return []
+    return [name for name in _axes(points) if points[name].nunique(dropna=False) == 1]
+
+
+def _all_with(points: pd.DataFrame, same: Sequence[str], group: str) -> str:
+    """Those values, but for what the name of the group tells already."""
+    told = points[list(same)].astype(object).iloc[0] if same else {}
+    left = {n: v for n, v in told.items() if f"{n.removeprefix('axis.')}={v}" not in group}
+    return f"; all: {point_words(left)}" if left else ""

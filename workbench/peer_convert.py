@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from engine.checkpoint_directory import resolve_model_dir
-from experiments.peers.recipes import PEERS
+from experiments.peers.recipes import PEERS, Recipe
 from workbench.errors import MissingPackageError, PeerInstallError
 from workbench.peer_install import LOG, Commands, run_command
 
@@ -34,18 +34,7 @@ def convert(model: str, folder: Path, *, commands: Commands = run_command) -> Pa
     recipe = PEERS["llama-cpp"]
     home = recipe.home(folder)
     script = home / "share" / "convert_hf_to_gguf.py"
-    if not script.is_file():
-        raise PeerInstallError(
-            f"{script} is not there.",
-            where="llama-cpp",
-            remedy=f"Install it: {recipe.install_line}.",
-        )
-    if importlib.util.find_spec("transformers") is None:
-        raise MissingPackageError(
-            "the conversion needs transformers, which is not installed.",
-            where="workbench peers convert",
-            remedy="pip install -e '.[peers]'",
-        )
+    _check_tools(script, recipe)
     [packages] = (home / "venv" / "lib").glob("python*/site-packages")
     partial = target.with_suffix(".partial")
     paths = f"{home / 'share' / 'gguf-py'}:{packages}"
@@ -63,3 +52,18 @@ def convert(model: str, folder: Path, *, commands: Commands = run_command) -> Pa
         )
     partial.rename(target)
     return target
+
+
+def _check_tools(script: Path, recipe: Recipe) -> None:
+    if not script.is_file():
+        raise PeerInstallError(
+            f"{script} is not there.",
+            where="llama-cpp",
+            remedy=f"Install it: {recipe.install_line}.",
+        )
+    if importlib.util.find_spec("transformers") is None:
+        raise MissingPackageError(
+            "the conversion needs transformers, which is not installed.",
+            where="workbench peers convert",
+            remedy="pip install -e '.[peers]'",
+        )

@@ -43,8 +43,9 @@ def point_marks(axes: Mapping[str, object]) -> str:
 
 
 def marks_legend(axes: Mapping[str, object]) -> str:
-    """What the marks stand for: `c = requests in flight, d = draft length`."""
-    return ", ".join(f"{axis_mark(name).strip()} = {axis_words(name)}" for name in axes)
+    """What the marks stand for: `c = requests in flight, d = draft length`; words need no line."""
+    marks = {axis_mark(name).strip(): axis_words(name) for name in axes}
+    return ", ".join(f"{mark} = {words}" for mark, words in marks.items() if mark != words)
 
 
 def duration_words(seconds: float | None) -> str:

@@ -1,9 +1,11 @@
 """InferenceX: its real rows with the values that were worked out from them beforehand."""
 
 import pytest
+from typer.testing import CliRunner
 
 import workbench as wb
 from tests.fakes.foreign_files import FOLDER, document, foreign, imported, numbers
+from workbench.cli import app
 from workbench.errors import ForeignFileError
 from workbench.importers.intake import read_file
 from workbench.pareto import front_mask
@@ -56,6 +58,17 @@ def test_fronts_by_hardware_and_precision_have_their_known_sizes(rows):
 def test_one_front_over_all_rows_has_ten_points(rows):
     values = rows.points()[[X.metric, Y.metric]].to_numpy(float)
     assert front_mask(values, ["max", "max"]).sum() == 10
+
+
+def test_a_front_in_the_terminal_says_once_what_all_its_points_share(rows):
+    asked = ["pareto", rows.run_id, "--store", str(rows.folder.parent)]
+    shown = CliRunner().invoke(app, asked, env={"COLUMNS": "200"}).output
+    front = shown[shown.index("accelerator=b200; all:") :].split("Pareto front")[0]
+    assert front.count("dtype fp8") == front.count("framework sglang") == 1
+    assert [row.split()[0] for row in front.splitlines() if row.startswith(" c")] == [
+        *("c64", "c32", "c16", "c8", "c4")
+    ]
+    assert "c = requests in flight. In brackets" in shown
 
 
 def test_the_spread_that_is_none_is_dropped_with_a_note(rows):
