@@ -46,6 +46,13 @@ class _Run:
     sequences: int
     lines: Tensor  # of keys, then of values: a block of one head each, sequence after sequence
     unseen: Tensor  # [sequences, rows of each, keys]
+    key_heads: int
+
+    @cached_property
+    def bias(self) -> Tensor:
+        """Of the scores of one row a sequence: [sequences * key heads, 1, keys]."""
+        hidden = self.unseen.repeat_interleave(self.key_heads, 0)
+        return torch.zeros(hidden.shape, dtype=torch.bfloat16).masked_fill_(hidden, -torch.inf)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +94,8 @@ class _Layout:
         planes = torch.arange(2 * self.heads.keys).view(2, 1, -1, 1)
         lines = table[None, :, None, :] * 2 * self.heads.keys + planes
         at = torch.arange(len(logical) * context.block_tokens)
-        return _Run(rows, count, lines.flatten(), at > positions.unsqueeze(-1))
+        unseen = at > positions.unsqueeze(-1)
+        return _Run(rows, count, lines.flatten(), unseen, self.heads.keys)
 
 
 _LAYOUTS: WeakKeyDictionary[Context, _Layout] = WeakKeyDictionary()
@@ -122,10 +130,9 @@ def _attend_run(queries: Tensor, heads: Heads, blocks: Tensor, run: _Run) -> Ten
     keys, values = held.view(shape)
     if run.unseen.shape[1] == 1:
         groups = queries.reshape(shape[1], -1, heads.dim)
-        scores = torch.bmm(groups, keys.mT).unflatten(0, (run.sequences, -1)).float()
-        scores.mul_(heads.scale).masked_fill_(run.unseen.unsqueeze(1), -torch.inf)
-        shares = scores.softmax(-1).to(values.dtype).flatten(0, 1)
-        return torch.bmm(shares, values).view(run.sequences, -1, heads.dim)
+        scores = torch.baddbmm(run.bias, groups, keys.mT, alpha=heads.scale)
+        # Sums and exponentials are float32 inside, whatever comes in and goes out.
+        return torch.bmm(scores.softmax(-1), values).view(run.sequences, -1, heads.dim)
     out = functional.scaled_dot_product_attention(
         queries.unflatten(0, (run.sequences, -1)).transpose(1, 2),
         keys.unflatten(0, (run.sequences, -1)),
