@@ -21,18 +21,19 @@ class LengthForecast:
 
     def __init__(self) -> None:
         self._shares: deque[float] = deque(maxlen=_REMEMBERED)
+        self._share: float | None = None  # their mean
 
     def record(self, sequence: Sequence) -> None:
         """Learn from a sequence that ended by itself."""
         if _can_stop(sequence):
             self._shares.append(sequence.output_tokens / _allowance(sequence))
+            self._share = sum(self._shares) / len(self._shares)
 
     def final_tokens(self, sequence: Sequence) -> int:
         """Its length when it ends, at least one token more than it may have now."""
-        if not _can_stop(sequence) or not self._shares:
+        if self._share is None or not _can_stop(sequence):
             return sequence.last_length
-        share = sum(self._shares) / len(self._shares)
-        expected = sequence.prompt_tokens + math.ceil(share * _allowance(sequence))
+        expected = sequence.prompt_tokens + math.ceil(self._share * _allowance(sequence))
         return min(max(expected, sequence.most_tokens + 1), sequence.last_length)
 
 

@@ -204,14 +204,28 @@ def open_serving(config: EngineConfig, source: ModelSource | None = None) -> Ser
     On a CPU an engine sets the number of torch's threads in this process (`num_threads`).
     """
     source = source or CheckpointSource()
-    if config.num_threads is None:
-        threads = default_threads(source.facts(config).hidden_size, config.data_parallel_size)
-        config = replace(config, num_threads=threads)
     if config.data_parallel_size > 1:
-        return ReplicaGroup(config, source=source)
+        return open_apart(config, source)
+    config = _with_threads(config, source)
     if config.num_threads is not None:
         set_threads(config.num_threads)
     return Engine(config, source=source)
+
+
+def open_apart(config: EngineConfig, source: ModelSource | None = None) -> ReplicaGroup:
+    """Start what a configuration asks for outside this process, a single engine too.
+
+    What runs here, a client for example, then takes no time from the engine's steps.
+    """
+    source = source or CheckpointSource()
+    return ReplicaGroup(_with_threads(config, source), source=source)
+
+
+def _with_threads(config: EngineConfig, source: ModelSource) -> EngineConfig:
+    if config.num_threads is not None:
+        return config
+    threads = default_threads(source.facts(config).hidden_size, config.data_parallel_size)
+    return replace(config, num_threads=threads)
 
 
 @dataclass

@@ -52,7 +52,8 @@ class Planner:
             elif not sequence.will_end:
                 decoding.append(sequence)
         self._place_all(decoding, plan)
-        self._deal_drafts(plan, self._next_chunk(prefilling))
+        if self._limits.draft_length:
+            self._deal_drafts(plan, self._next_chunk(prefilling))
         self._place_all(prefilling, plan)
         if plan.short is None:
             self._admit(plan, time_ns)
@@ -82,7 +83,7 @@ class Planner:
     def _next_chunk(self, prefilling: list[Sequence]) -> int:
         """Rows that the next chunk of a prompt wants; 0 where no prompt can have one."""
         waiting = self._queues.waiting[:1] if self._holdings.slots.available else []
-        first = prefilling[:1] or [s for s in waiting if self._has_room(s)]
+        first = prefilling[:1] or [s for s in waiting if self._has_room(s, self._promised())]
         return self._next_known(first[0]) if first else 0
 
     def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
@@ -106,7 +107,7 @@ class Planner:
 
     def _deal_drafts(self, plan: StepPlan, kept: int) -> None:
         """One draft each, in order, and again, while budget (but for `kept`) and blocks last."""
-        if not self._limits.draft_length or self._deal_all(plan, kept):
+        if self._deal_all(plan, kept):
             return
         wanting = list(plan.known)
         for count in range(1, self._limits.draft_length + 1):
@@ -166,11 +167,17 @@ class Planner:
         self._queues.move(sequence, SequenceState.WAITING)
 
     def _admit(self, plan: StepPlan, time_ns: int) -> None:
+        promised = self._promised() if self._queues.waiting else 0
         while self._queues.waiting and self._holdings.slots.available:
             sequence = self._queues.waiting[0]
             known = self._next_known(sequence)
-            if sequence.steps_in_flight or known > plan.budget or not self._has_room(sequence):
+            if (
+                sequence.steps_in_flight
+                or known > plan.budget
+                or not self._has_room(sequence, promised)
+            ):
                 break
+            promised += self._final_blocks(sequence)
             self._queues.move(sequence, SequenceState.RUNNING)
             if sequence.host_copy is not None:
                 plan.swaps_in.append(self._holdings.swap_in(sequence, plan.number))
@@ -181,7 +188,14 @@ class Planner:
             self._holdings.grow(sequence, sequence.computed + known)
             plan.place(sequence, known)
 
-    def _has_room(self, sequence: Sequence) -> bool:
+    def _promised(self) -> int:
+        """Blocks that those which run are expected to hold in the end."""
+        return sum(map(self._final_blocks, self._queues.running))
+
+    def _final_blocks(self, sequence: Sequence) -> int:
+        return self._limits.blocks_for(self.forecast.final_tokens(sequence))
+
+    def _has_room(self, sequence: Sequence, promised: int) -> bool:
         """Whether it fits now, and is expected to fit beside the others until they end."""
         limits = self._limits
         # One that was preempted comes back when it fits whole, else it would thrash.
@@ -192,6 +206,4 @@ class Planner:
             return False
         if limits.admission is AdmissionMode.GREEDY or not self._queues.running:
             return True
-        everyone = (*self._queues.running, sequence)
-        finally_ = sum(limits.blocks_for(self.forecast.final_tokens(s)) for s in everyone)
-        return finally_ <= limits.blocks
+        return promised + self._final_blocks(sequence) <= limits.blocks

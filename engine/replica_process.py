@@ -1,17 +1,22 @@
 """The process of one replica: an engine at the end of a pipe.
 
-To it: a Request to serve or a RequestId to abort. From it: first a ServingLimits or the error
-that kept it from starting, then StepNews. It ends when its parent closes the pipe or ends
-itself; a watcher sees to that even in the middle of a long load.
+To it: tuples of orders, each a Request to serve or a RequestId to abort. From it: first a
+ServingLimits or the error that kept it from starting, then StepNews, one a step; LogLines at any
+time. It ends when its parent closes the pipe or ends itself; a watcher sees to that even in the
+middle of a long load.
 
 No cycle of waiting: a thread of its own reads orders into a queue without bound and does nothing
 else, so what the parent sends is always taken in, whatever the engine does. The parent therefore
-comes back to hearing, and so what the engine sends is always taken in too.
+comes back to hearing, and so what the engine sends is always taken in too. That thread and the
+engine's take turns at the interpreter, so many small messages would come in slowly: what is
+ordered together travels together.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
+import logging
 import multiprocessing
 import os
 import queue
@@ -21,6 +26,7 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from itertools import repeat
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
@@ -31,6 +37,7 @@ from engine.request import FinishReason, Request, RequestOutput
 from kernels.errors import WorkbenchError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from multiprocessing.connection import Connection
 
     from engine.config import EngineConfig
@@ -38,7 +45,8 @@ if TYPE_CHECKING:
     from engine.request import RequestId
     from engine.stats import EngineStats
 
-    _Orders = queue.SimpleQueue[Request | RequestId | None]  # None: the parent closed the pipe
+    Orders = tuple[Request | RequestId, ...]
+    _Inbox = queue.SimpleQueue[Orders | None]  # None: the parent closed the pipe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,14 +57,39 @@ class ReplicaTask:
     source: ModelSource | None
     index: int
     threads: int
+    log_level: int  # of the engine's loggers
 
 
 @dataclass(frozen=True, slots=True)
 class StepNews:
-    """Outputs of a step, and the engine's counters after it."""
+    """Outputs of a step, and the engine's counters after it.
+
+    It travels column by column, and a column of equal values as one of them: most of what an
+    output can say is the same for all outputs of a step.
+    """
 
     outputs: tuple[RequestOutput, ...]
     stats: EngineStats
+
+    def __reduce__(self) -> tuple[Callable[..., StepNews], tuple[object, ...]]:
+        """What unpickling calls, and with what."""
+        columns = [
+            column[:1] if column.count(column[0]) == len(column) else column
+            for column in zip(*self.outputs, strict=True)
+        ]
+        return _news_of, (len(self.outputs), columns, self.stats)
+
+
+def _news_of(count: int, columns: Sequence[tuple[object, ...]], stats: EngineStats) -> StepNews:
+    whole = (repeat(c[0], count) if len(c) < count else c for c in columns)
+    return StepNews(tuple(map(RequestOutput._make, zip(*whole, strict=True))), stats)
+
+
+@dataclass(frozen=True, slots=True)
+class LogLines:
+    """What the engine logged, each with its level."""
+
+    lines: tuple[tuple[int, str], ...]
 
 
 def serve_replica(pipe: Connection, task: ReplicaTask) -> None:
@@ -66,11 +99,15 @@ def serve_replica(pipe: Connection, task: ReplicaTask) -> None:
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    orders: _Orders = queue.SimpleQueue()
-    threading.Thread(target=_take_in, args=(pipe, orders), daemon=True).start()
+    inbox: _Inbox = queue.SimpleQueue()
+    threading.Thread(target=_take_in, args=(pipe, inbox), daemon=True).start()
     set_threads(task.threads)
+    log = _Log(pipe, task.log_level)
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # the parent wants no more
-        _serve(pipe, orders, task)
+        try:
+            _serve(pipe, inbox, task, log)
+        finally:
+            log.send()
     sys.stderr.flush()
     os._exit(0)  # taking torch down takes longer than a client should wait for `close`
 
@@ -82,15 +119,37 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _take_in(pipe: Connection, orders: _Orders) -> None:
+class _Log(logging.Handler):
+    """Keeps what the engine's loggers say until it is sent to the parent."""
+
+    def __init__(self, pipe: Connection, level: int) -> None:
+        super().__init__()
+        self._pipe = pipe
+        self._lines: list[tuple[int, str]] = []
+        engine = logging.getLogger("engine")
+        engine.setLevel(level)
+        engine.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one event; a traceback stays with it."""
+        self._lines.append((record.levelno, self.format(record)))
+
+    def send(self) -> None:
+        """Let go of what was kept."""
+        if self._lines:
+            lines, self._lines = self._lines, []
+            self._pipe.send(LogLines(tuple(lines)))
+
+
+def _take_in(pipe: Connection, inbox: _Inbox) -> None:
     try:
         while True:
-            orders.put(pipe.recv())
+            inbox.put(pipe.recv())
     except (EOFError, ConnectionResetError):
-        orders.put(None)
+        inbox.put(None)
 
 
-def _serve(pipe: Connection, orders: _Orders, task: ReplicaTask) -> None:
+def _serve(pipe: Connection, inbox: _Inbox, task: ReplicaTask, log: _Log) -> None:
     try:
         engine = Engine(task.config, source=task.source, device_index=task.index)
     except WorkbenchError as error:
@@ -100,23 +159,28 @@ def _serve(pipe: Connection, orders: _Orders, task: ReplicaTask) -> None:
         what = f"replica {task.index} could not start: {error}\n{traceback.format_exc()}"
         pipe.send(ReplicaError(what))
         return
+    log.send()
     pipe.send(engine.limits)
-    while _obey(orders, engine, pipe):
+    gc.collect()
+    gc.freeze()  # what is here stays: a sweep over it would hold up a step
+    while _obey(inbox, engine, pipe):
         outputs = engine.step()
+        log.send()
         if outputs or not engine.has_unfinished():
             pipe.send(StepNews(tuple(outputs), engine.stats()))
 
 
-def _obey(orders: _Orders, engine: Engine, pipe: Connection) -> bool:
+def _obey(inbox: _Inbox, engine: Engine, pipe: Connection) -> bool:
     """Carry out what the parent ordered, waiting only when idle; False to stop."""
-    while not (orders.empty() and engine.has_unfinished()):
-        order = orders.get()
-        if order is None:
+    while not (inbox.empty() and engine.has_unfinished()):
+        orders = inbox.get()
+        if orders is None:
             return False
-        if isinstance(order, Request):
-            _add(order, engine, pipe)
-        else:
-            engine.abort(order)
+        for order in orders:
+            if isinstance(order, Request):
+                _add(order, engine, pipe)
+            else:
+                engine.abort(order)
     return True
 
 

@@ -9,6 +9,7 @@ no device and started no thread of ours), but importing torch is paid once, not 
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import time
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING
 from engine.accelerator.cpu import threads_of_replica
 from engine.admission import Admission, ServingLimits
 from engine.errors import EngineError, ReplicaError, RequestError
-from engine.replica_process import ReplicaTask, StepNews, serve_replica
+from engine.replica_process import LogLines, ReplicaTask, StepNews, serve_replica
 from engine.request import FinishReason, RequestOutput
 from engine.stats import EngineStats
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 _STOP_WAIT_S = 5.0
 _REMEMBERED = 65_536  # requests whose replica can still be asked for
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(eq=False)
 class _Replica:
@@ -40,12 +43,16 @@ class _Replica:
     process: BaseProcess
     pipe: Connection
     outstanding: set[RequestId] = field(default_factory=set)
+    orders: list[Request | RequestId] = field(default_factory=list)  # to be sent
     stats: EngineStats = field(default_factory=EngineStats)
     failure: ReplicaError | None = None
 
 
 class ReplicaGroup:
-    """`data_parallel_size` replicas. Not thread safe.
+    """`data_parallel_size` replicas, even if that is one. Not thread safe.
+
+    What is added or aborted goes out with the next `step`, in one message a replica: a batch of
+    requests that is added at once is one to its replica, too.
 
     The constructor returns when all can serve, or raises the error of the first that cannot
     (the same type as in this process) after stopping the rest. A script that makes one at its
@@ -71,7 +78,7 @@ class ReplicaGroup:
         self._admission.check(request)
 
     def add_request(self, request: Request) -> None:
-        """Send a request to a replica. RequestError as in `Engine`; ReplicaError if all died."""
+        """Choose a request's replica. RequestError as in `Engine`; ReplicaError if all died."""
         live = [replica for replica in self._replicas if replica.failure is None]
         if not live:
             raise self._replicas[0].failure or ReplicaError("the replicas are closed")
@@ -82,13 +89,13 @@ class ReplicaGroup:
         replica = min(live, key=lambda r: (len(r.outstanding), r.index))
         replica.outstanding.add(request.request_id)
         self._remember(request.request_id, replica.index)
-        self._send(replica, admitted)
+        replica.orders.append(admitted)
 
     def abort(self, request_id: RequestId) -> bool:
         """End a request early; its last output comes from a later step. False if unknown."""
         for replica in self._replicas:
             if request_id in replica.outstanding:
-                self._send(replica, request_id)
+                replica.orders.append(request_id)
                 return True
         return False
 
@@ -97,13 +104,21 @@ class ReplicaGroup:
         return bool(self._undelivered) or any(r.outstanding for r in self._replicas)
 
     def step(self, timeout_s: float = 0.05) -> list[RequestOutput]:
-        """Outputs that replicas have sent; waits at most `timeout_s` for the first."""
+        """Send orders; outputs that replicas have sent, waiting `timeout_s` for the first."""
+        for replica in self._replicas:
+            if replica.orders:
+                self._send_orders(replica)
         live = {replica.pipe: replica for replica in self._replicas if replica.failure is None}
         patience = 0.0 if self._undelivered else timeout_s
         for pipe in wait(list(live), patience):
             self._hear(live[pipe])  # type: ignore[index]
         outputs, self._undelivered = self._undelivered, []
         return outputs
+
+    @property
+    def size(self) -> int:
+        """Replicas, dead ones too."""
+        return len(self._replicas)
 
     def replica_of(self, request_id: RequestId) -> int:
         """Index of the replica that serves, or lately served, a request."""
@@ -137,7 +152,13 @@ class ReplicaGroup:
         threads = threads_of_replica(config.num_threads, size)
         for index in range(size):
             ours, theirs = context.Pipe()
-            task = ReplicaTask(config=config, source=source, index=index, threads=threads)
+            task = ReplicaTask(
+                config=config,
+                source=source,
+                index=index,
+                threads=threads,
+                log_level=_log.getEffectiveLevel(),
+            )
             process = context.Process(
                 target=serve_replica, args=(theirs, task), name=f"replica-{index}", daemon=True
             )
@@ -147,7 +168,8 @@ class ReplicaGroup:
 
     def _await_start(self, replica: _Replica) -> ServingLimits:
         try:
-            answer = replica.pipe.recv()
+            while isinstance(answer := replica.pipe.recv(), LogLines):
+                _tell(replica, answer)
         except (EOFError, ConnectionResetError) as error:
             raise self._death(replica, "before it could serve") from error
         if isinstance(answer, EngineError):
@@ -155,9 +177,10 @@ class ReplicaGroup:
         assert isinstance(answer, ServingLimits), f"unexpected {answer!r}"
         return answer
 
-    def _send(self, replica: _Replica, order: Request | RequestId) -> None:
+    def _send_orders(self, replica: _Replica) -> None:
+        orders, replica.orders = tuple(replica.orders), []
         try:
-            replica.pipe.send(order)
+            replica.pipe.send(orders)
         except (BrokenPipeError, ConnectionResetError):
             self._hear(replica)  # what it said last, then its end
 
@@ -165,6 +188,9 @@ class ReplicaGroup:
         try:
             while replica.pipe.poll():
                 news = replica.pipe.recv()
+                if isinstance(news, LogLines):
+                    _tell(replica, news)
+                    continue
                 assert isinstance(news, StepNews), f"unexpected {news!r}"
                 replica.stats = news.stats
                 self._undelivered += news.outputs
@@ -186,6 +212,7 @@ class ReplicaGroup:
             for request_id in sorted(replica.outstanding)
         ]
         replica.outstanding.clear()
+        replica.orders.clear()
 
     def _death(self, replica: _Replica, when: str) -> ReplicaError:
         replica.process.join(_STOP_WAIT_S)
@@ -204,3 +231,8 @@ class ReplicaGroup:
             owner = self._owner.pop(oldest)
             if oldest in self._replicas[owner].outstanding:
                 self._owner[oldest] = owner
+
+
+def _tell(replica: _Replica, log: LogLines) -> None:
+    for level, line in log.lines:
+        _log.log(level, "replica=%d %s", replica.index, line)

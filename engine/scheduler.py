@@ -112,9 +112,10 @@ class Scheduler:
         """Take in the results of the oldest step in flight; returns what clients should hear."""
         assert batch is self._in_flight[0], "steps settle in the order of their plans"
         self._leave_flight(batch)
+        finished = SequenceState.FINISHED
         outputs: list[RequestOutput] = []
         for entry, result in zip(batch.sequences, results, strict=True):
-            if entry.sequence.state is SequenceState.FINISHED:
+            if entry.sequence.state is finished:
                 self.counts.wasted_steps += 1
                 continue
             output = self._settle_one(entry, result, time_ns)
@@ -158,22 +159,17 @@ class Scheduler:
 
     def _entry(self, sequence: Sequence, known: int, drafts: int) -> ScheduledSequence:
         """Fix what it runs, and count with the most that may come of it."""
-        entry = ScheduledSequence(
-            sequence=sequence,
-            first=sequence.computed,
-            known=known,
-            drafts=drafts,
-            settled=len(sequence.tokens),
-            samples=sequence.computed + known == sequence.most_tokens,
-            is_ahead=sequence.sampling_steps_in_flight > 0,
-            slot=slot_of(sequence),
-            holding=sequence.blocks,
-            block_count=len(sequence.blocks),
-        )
-        sequence.computed += entry.rows
+        first, settled, blocks = sequence.computed, len(sequence.tokens), sequence.blocks
+        samples = first + known == settled + sequence.unsettled
+        is_ahead = sequence.sampling_steps_in_flight > 0
+        entry = ScheduledSequence(  # by place: a step has hundreds
+            sequence, first, known, drafts, settled, samples, is_ahead,
+            slot_of(sequence), blocks, len(blocks),
+        )  # fmt: skip
+        sequence.computed = first + known + drafts
         sequence.last_step = self._planned
         sequence.steps_in_flight += 1
-        if entry.samples:
+        if samples:
             sequence.sampling_steps_in_flight += 1
             sequence.unsettled += drafts + 1
         return entry
@@ -181,10 +177,11 @@ class Scheduler:
     def _leave_flight(self, batch: ScheduledBatch) -> None:
         self._in_flight.remove(batch)
         for entry in batch.sequences:
-            entry.sequence.steps_in_flight -= 1
+            sequence = entry.sequence
+            sequence.steps_in_flight -= 1
             if entry.samples:
-                entry.sequence.sampling_steps_in_flight -= 1
-                entry.sequence.unsettled -= entry.drafts + 1
+                sequence.sampling_steps_in_flight -= 1
+                sequence.unsettled -= entry.drafts + 1
 
     def _settle_one(
         self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
@@ -207,14 +204,14 @@ class Scheduler:
     def _deliver(
         self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
     ) -> RequestOutput:
-        sequence = entry.sequence
+        sequence, counts, drafts = entry.sequence, self.counts, entry.drafts
         is_first = sequence.output_tokens == 0
         token_ids, reason = sequence.until_stop(result.token_ids, self.limits.eos_token_id)
-        accepted = min(result.accepted, len(token_ids))
+        accepted = min(result.accepted, len(token_ids)) if drafts else 0
         sequence.tokens.extend(token_ids)
-        self.counts.output_tokens += len(token_ids)
-        self.counts.proposed_tokens += entry.drafts
-        self.counts.accepted_tokens += accepted
+        counts.output_tokens += len(token_ids)
+        counts.proposed_tokens += drafts
+        counts.accepted_tokens += accepted
         if reason is not None:
             self._planner.forecast.record(sequence)
             self._finish(sequence)
@@ -223,11 +220,11 @@ class Scheduler:
             token_ids=token_ids,
             time_ns=time_ns,
             finish_reason=reason,
-            logprobs=result.logprobs[: len(token_ids)],
+            logprobs=result.logprobs[: len(token_ids)] if result.logprobs else (),
             prompt_logprobs=sequence.whole_prompt_logprobs() if is_first else None,
-            proposed=entry.drafts,
+            proposed=drafts,
             accepted=accepted,
-            verify_steps=int(entry.drafts > 0),
+            verify_steps=1 if drafts else 0,
             arrived_ns=sequence.arrived_ns,
             first_scheduled_ns=sequence.first_scheduled_ns,
             preemptions=sequence.preemptions,

@@ -66,11 +66,10 @@ class Sequence:
     first_scheduled_ns: int | None = None
     preemptions: int = 0
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict[int, "TokenLogprob"])
+    prompt_tokens: int = field(init=False)  # length of the original prompt
 
-    @property
-    def prompt_tokens(self) -> int:
-        """Length of the original prompt."""
-        return len(self.request.prompt_token_ids)
+    def __post_init__(self) -> None:
+        self.prompt_tokens = len(self.request.prompt_token_ids)
 
     @property
     def output_tokens(self) -> int:
@@ -86,7 +85,7 @@ class Sequence:
     def is_decoding(self) -> bool:
         """Has chosen a token, and only its newest token is not in the caches."""
         newest = len(self.tokens) + self.unsettled - 1
-        return self.computed == newest >= len(self.request.prompt_token_ids)
+        return self.computed == newest >= self.prompt_tokens
 
     @property
     def will_end(self) -> bool:

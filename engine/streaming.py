@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from engine.core import Serving
     from engine.request import Request, RequestId, RequestOutput
 
+    _Letter = tuple[asyncio.Queue[RequestOutput | Exception], RequestOutput | Exception]
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,8 +31,7 @@ class _Mailbox:
     queue: asyncio.Queue[RequestOutput | Exception]
 
     def put(self, item: RequestOutput | Exception) -> None:
-        with contextlib.suppress(RuntimeError):  # its event loop is closed: no one waits
-            self.loop.call_soon_threadsafe(self.queue.put_nowait, item)
+        _put_all(self.loop, [(self.queue, item)])
 
 
 class AsyncEngine:
@@ -152,9 +153,23 @@ class AsyncEngine:
             self._serving.abort(request_id)
 
     def _deliver(self, outputs: list[RequestOutput]) -> None:
+        """Wake each event loop once a step, not once a token."""
+        mail: dict[asyncio.AbstractEventLoop, list[_Letter]] = {}
         for output in outputs:
             mailbox = self._mailboxes.get(output.request_id)
             if mailbox is not None:
-                mailbox.put(output)
+                mail.setdefault(mailbox.loop, []).append((mailbox.queue, output))
             if output.finished:
                 self._mailboxes.pop(output.request_id, None)
+        for loop, letters in mail.items():
+            _put_all(loop, letters)
+
+
+def _put_all(loop: asyncio.AbstractEventLoop, letters: list[_Letter]) -> None:
+    with contextlib.suppress(RuntimeError):  # the event loop is closed: no one waits
+        loop.call_soon_threadsafe(_drop_in, letters)
+
+
+def _drop_in(letters: list[_Letter]) -> None:
+    for queue, item in letters:
+        queue.put_nowait(item)

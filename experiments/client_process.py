@@ -125,6 +125,7 @@ class _Client:
         if order.url not in self._targets:
             self._targets[order.url] = self._connect(order.url)
         phase = shared_phase(order.phase_of, order.share)
+        phase.feed.open_with(phase.max_requests)
         self._order = order
         self._phase = replace(phase, feed=_CountedFeed(phase.feed, self._shared))
         gc.collect()
@@ -159,6 +160,12 @@ class _CountedFeed:
     def take(self) -> WorkItem:
         self._shared[0] += 1
         return self._feed.take()
+
+    def open_with(self, most: int) -> None:
+        self._feed.open_with(most)
+
+    def look_ahead(self, most: int) -> bool:
+        return self._feed.look_ahead(most)
 
     def ended(self, flight: Flight, ended_s: float) -> None:
         self._feed.ended(flight, ended_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
@@ -24,6 +25,8 @@ from experiments.load_tally import SessionTally
 from experiments.sessions import Conversations, SessionFeed
 from experiments.workload import WorkItem, Workload
 
+MOST_AHEAD = 1024  # requests that are made and not sent
+
 
 class Feed(Protocol):
     """The requests of one phase, in the order in which they are sent. Used for one phase only.
@@ -45,6 +48,14 @@ class Feed(Protocol):
 
     def take(self) -> WorkItem:
         """That request, which is sent now. Only after `due_s` gave an instant."""
+        ...
+
+    def open_with(self, most: int) -> None:
+        """Make what is due as the phase begins, at most so many; before the phase."""
+        ...
+
+    def look_ahead(self, most: int) -> bool:
+        """Make one of the next `most` requests before it is taken; False where none is to make."""
         ...
 
     def ended(self, flight: Flight, ended_s: float) -> None:
@@ -70,6 +81,7 @@ class ItemFeed:
         self._arrival = arrival
         self._share = share
         self._taken = 0
+        self._made: deque[WorkItem] = deque()  # the next ones
         self.scheduled = arrival.scheduled
         self.queues = arrival.queues
 
@@ -79,8 +91,28 @@ class ItemFeed:
 
     def take(self) -> WorkItem:
         """The next of this share."""
+        item = self._made.popleft() if self._made else self._next()
         self._taken += 1
-        return self._item(self._share.nth(self._taken - 1))
+        return item
+
+    def open_with(self, most: int) -> None:
+        """What would be sent if nothing ended."""
+        while self._is_first(len(self._made)) and self.look_ahead(most):
+            pass
+
+    def look_ahead(self, most: int) -> bool:
+        """A prompt takes as long to make as some tokens take to come: better before it is due."""
+        if len(self._made) >= min(most, MOST_AHEAD):
+            return False
+        self._made.append(self._next())
+        return True
+
+    def _is_first(self, index: int) -> bool:
+        due_s = self._arrival.due_s(index, index)
+        return due_s is not None and due_s <= 0
+
+    def _next(self) -> WorkItem:
+        return self._item(self._share.nth(self._taken + len(self._made)))
 
     def ended(self, flight: Flight, ended_s: float) -> None:
         """Nothing follows from it."""

@@ -32,7 +32,7 @@ class Flight:
     scheduled: bool = True  # False: intended when it is sent
     warm_up: bool = False
     replica: int | None = None
-    chunks: list[Chunk] = field(default_factory=list[Chunk])
+    chunks: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])  # at, tokens
     ids: list[int] = field(default_factory=list[int])
     pieces: list[tuple[float, Piece]] = field(
         default_factory=list[tuple[float, Piece]]
@@ -55,7 +55,7 @@ class Flight:
         """Add what a delivery brings; `seconds` turns its instants into trial time."""
         output, now_s = received.output, seconds(received.received_ns)
         if output.token_ids:
-            self.chunks.append(Chunk(time_s=now_s, tokens=len(output.token_ids)))
+            self.chunks.append((now_s, len(output.token_ids)))
             self.ids += output.token_ids
         if received.piece is not None:
             self.pieces.append((now_s, received.piece))
@@ -85,8 +85,10 @@ class Flight:
             self.intended_s = self.intended_s if self.scheduled else self.sent_s
 
     def _tally(self, output: RequestOutput) -> None:
-        self.cached_tokens = max(self.cached_tokens, output.cached_tokens)
-        self.preemptions = max(self.preemptions, output.preemptions)
+        if output.cached_tokens > self.cached_tokens:
+            self.cached_tokens = output.cached_tokens
+        if output.preemptions > self.preemptions:
+            self.preemptions = output.preemptions
         if output.verify_steps:
             self.verify_steps += output.verify_steps
             self.emitted_tokens += len(output.token_ids)
@@ -178,7 +180,7 @@ class Flight:
 
     def _chunks(self, counts: Counts | None) -> tuple[Chunk, ...]:
         if counts is None:
-            return tuple(self.chunks)
+            return tuple(Chunk(time_s=at, tokens=n) for at, n in self.chunks)
         told = zip(self.pieces, counts.tokens, strict=True)
         return tuple(Chunk(time_s=at, tokens=n, kind=p.kind) for (at, p), n in told if n)
 

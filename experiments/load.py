@@ -19,6 +19,8 @@ from experiments.workload import WorkItem
 
 POLL_S = 0.050
 ABORT_WAIT_S = 1.0
+LOOK_AHEAD_S = 0.0005  # at a time, of making requests that are not due yet
+LEISURE_S = 0.002  # until the next send, for that
 CLOCK_STEP_S = 1e-9  # clocks count nanoseconds: an instant this near has come
 
 
@@ -80,11 +82,14 @@ class LoadGenerator:
         What has not ended `drain_s` later is aborted: acknowledged by the target, it counts as
         cancelled; not even that, as lost (no finish reason). TargetError passes through.
         """
+        if phase.start_s is None:
+            phase.feed.open_with(phase.max_requests)
         run = _PhaseRun(phase, self._target, self._seconds, self.now_s)
         while not run.over():
             run.send_due()
             run.receive(run.patience_s())
             run.judge()
+            run.look_ahead()
         run.abandon()
         return run.result()
 
@@ -144,6 +149,15 @@ class _PhaseRun:
         """Stop sending once the phase has measured enough."""
         if self._stop_s is None and self._enough():
             self._stop_s = self._now_s()
+
+    def look_ahead(self) -> None:
+        """Make requests that are to follow those in flight, for a moment, if nothing is due."""
+        if self._stop_s is not None or self.patience_s() < LEISURE_S:
+            return
+        begun_s = self._now_s()
+        most = min(len(self._live), self._phase.max_requests - len(self._flights))
+        while self._phase.feed.look_ahead(most) and self._now_s() - begun_s < LOOK_AHEAD_S:
+            pass
 
     def abandon(self) -> None:
         """Abort what is left, and wait a moment for the target to say so."""

@@ -97,6 +97,14 @@ class SessionFeed:
         self._started += 1
         return self._said.opening(self._share.nth(self._started - 1))
 
+    def open_with(self, most: int) -> None:
+        """Openings are made as they are taken."""
+
+    def look_ahead(self, most: int) -> bool:
+        """Turns follow from answers."""
+        del most
+        return False
+
     def ended(self, flight: Flight, ended_s: float) -> None:
         """Have the next turn wait for its instant, or the session be over."""
         answer = _answer(flight)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from engine.choices import GraphMode
 from engine.request import Request, RequestId, RequestOutput
@@ -56,8 +56,7 @@ class Exchange:
     tokenizer: TextTokenizer | None = None  # the client's
 
 
-@dataclass(frozen=True, kw_only=True)
-class Received:
+class Received(NamedTuple):
     """One delivery as the client had it: what it holds, and when its bytes were there."""
 
     output: RequestOutput  # its token ids are the whole truth where there is no piece

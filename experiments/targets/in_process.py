@@ -1,4 +1,8 @@
-"""Our own engine, driven step by step in this process (its replicas are processes of their own).
+"""Our own engine, without a server: in processes of its own on an accelerator, as peers run.
+
+There the host plans and settles while the device works, and would do neither while the load
+client has the interpreter. On a CPU one engine is driven step by step in this process, where
+the two take turns as it is; replicas are processes of their own there too.
 
 The engine is imported when a method first needs it, so that reading a plan stays cheap.
 """
@@ -8,7 +12,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -29,15 +33,29 @@ if TYPE_CHECKING:
 LOG_LINES = 200
 _ENGINE_LOGGER = "engine"
 
+Start = Callable[[EngineConfig], "Serving"]
+"""Starts an engine; raises as `engine.llm.open_serving`."""
+
+
+def started(config: EngineConfig) -> Serving:
+    """An engine where its kind of device wants it."""
+    from engine.accelerator.find import find_accelerator
+    from engine.llm import open_apart, open_serving
+
+    on_cpu = find_accelerator(config.accelerator).kind is AcceleratorKind.CPU
+    return open_serving(config) if on_cpu else open_apart(config)
+
 
 class InProcessTarget:
-    """A `Target` on `engine.llm.open_serving`.
+    """A `Target` on what `start` starts; None: `started`.
 
-    `poll` is one engine step: outputs of a step are received when it ends. A request that
-    falls due during a step is sent after it.
+    Of an engine in this process `poll` is one step: its outputs are received when it ends, and
+    a request that falls due during it is sent after it. From engines elsewhere `poll` has what
+    came of their steps, a message each, and it sends what was submitted since the last one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, start: Start | None = None) -> None:
+        self._start = start or started
         self._serving: Serving | None = None
         self._log = _LogTail()
         self._checkpoints: dict[str, Checkpoint] = {}
@@ -87,12 +105,10 @@ class InProcessTarget:
 
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """Load the weights and start the replicas. TargetError if the engine does not start."""
-        from engine.llm import open_serving
-
         self._log.attach()
         try:
             facts = self.describe(engine)  # anew: the checkpoint may have gone since the planning
-            self._serving = open_serving(EngineConfig.from_mapping(engine))
+            self._serving = self._start(EngineConfig.from_mapping(engine))
         except (EngineError, RuntimeError, MemoryError, OSError) as error:
             raise self._failed("did not start", error) from error
         return facts
@@ -132,14 +148,15 @@ class InProcessTarget:
         from engine.replicas import ReplicaGroup
 
         serving = self._open
-        return serving.replica_of(request_id) if isinstance(serving, ReplicaGroup) else None
+        is_group = isinstance(serving, ReplicaGroup) and serving.size > 1
+        return serving.replica_of(request_id) if is_group else None
 
     def stats(self) -> dict[str, float]:
         """The fields of EngineStats."""
         return {name: float(value) for name, value in asdict(self._open.stats()).items()}
 
     def log_tail(self) -> str:
-        """What the engine logged in this process."""
+        """What the engine logged, wherever it runs."""
         return self._log.text()
 
     def close(self) -> None:

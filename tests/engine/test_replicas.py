@@ -1,3 +1,4 @@
+import logging
 import os
 import pickle
 import signal
@@ -15,8 +16,10 @@ import pytest
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, ReplicaError, RequestError
 from engine.llm import LLM
+from engine.replica_process import StepNews
 from engine.replicas import ReplicaGroup
-from engine.request import FinishReason, Request, SamplingParams
+from engine.request import FinishReason, Request, RequestOutput, SamplingParams
+from engine.stats import EngineStats
 from tests.fakes.hash_model import HashSource
 from tests.fakes.sequential import expected_text
 
@@ -72,6 +75,30 @@ def test_a_group_refuses_what_an_engine_refuses(group):
     with pytest.raises(RequestError, match="in use"):
         group.add_request(ask("a", [5]))
     run(group)
+
+
+def test_what_is_added_together_is_one_batch_of_its_replica(group):
+    steps_before = group.stats().steps
+    for i in range(8):
+        group.add_request(ask(f"b{i}", [5, 6 + i], max_tokens=2))
+    outputs = run(group)
+    first = {name: next(o for o in outputs if o.request_id == name) for name in ("b0", "b2", "b6")}
+    assert len({output.first_scheduled_ns for output in first.values()}) == 1
+    assert group.stats().steps - steps_before == 2 * 2  # of each replica: a prefill, a decode
+
+
+def test_news_of_a_step_travel_whole():
+    one = RequestOutput(request_id="a", token_ids=(1,), time_ns=5, arrived_ns=1)
+    other = one._replace(request_id="b", token_ids=(), error="x", finish_reason=FinishReason.ERROR)
+    for outputs in ((), (one,), (one, one), (one, other), (other, one, other)):
+        news = StepNews(outputs, EngineStats(steps=3))
+        assert pickle.loads(pickle.dumps(news)) == news
+
+
+def test_what_a_replica_logs_is_logged_here(caplog):
+    with caplog.at_level(logging.INFO, logger="engine"):
+        ReplicaGroup(replace(CONFIG, data_parallel_size=1), source=HashSource()).close()
+    assert any("replica=0 resolved overlap=" in line for line in caplog.messages)
 
 
 def test_an_aborted_request_ends_once(group):
@@ -167,10 +194,9 @@ def test_a_flood_of_requests_with_long_answers_does_not_stall_the_pipes():
     for replica in group._replicas:  # a few orders fill one direction, a few answers the other
         with socket.socket(fileno=os.dup(replica.pipe.fileno())) as ours:
             ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
-    prompt = [n % 20 + 2 for n in range(60)]
     asked = {"max_tokens": 1, "prompt_logprobs": True, "logprobs": 23}
     for i in range(120):
-        group.add_request(ask(f"r{i}", prompt, **asked))
+        group.add_request(ask(f"r{i}", [(n * i + n) % 20 + 2 for n in range(60)], **asked))
     outputs = run(group)
     group.close()
     assert sum(output.finished for output in outputs) == 120
@@ -182,6 +208,7 @@ def test_closing_does_not_wait_for_a_replica_that_has_much_to_say():
     prompt = [n % 20 + 2 for n in range(60)]
     for i in range(60):
         group.add_request(ask(f"r{i}", prompt, prompt_logprobs=True, logprobs=23, max_tokens=1))
+    group.step(timeout_s=0)
     processes = [replica.process for replica in group._replicas]
     group.close()
     assert [process.exitcode for process in processes] == [0, 0]  # not killed

@@ -5,7 +5,6 @@ import pytest
 from engine.request import FinishReason, Request, SamplingParams
 from experiments.flight import Flight
 from experiments.measurement import cancelled, lost, succeeded
-from experiments.records import Chunk
 from experiments.workload import WorkItem
 
 
@@ -13,7 +12,7 @@ def ended(reason, error=None):
     item = WorkItem(index=0, prompt_token_ids=(1, 2), output_tokens=4, seed=0, kind="random")
     request = Request(request_id="a", prompt_token_ids=(1, 2), sampling=SamplingParams())
     flight = Flight(item=item, request=request, intended_s=0.0, dispatched_s=0.0, sent_s=0.0)
-    flight.chunks.append(Chunk(time_s=1.0, tokens=1))
+    flight.chunks.append((1.0, 1))
     flight.end(reason, error, 2.0)
     return flight.record()
 

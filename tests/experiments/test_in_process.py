@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 from engine.errors import CheckpointError, ConfigError
+from engine.llm import open_apart, open_serving
 from engine.make_checkpoint import make_checkpoint
 from engine.request import Request, RequestId, SamplingParams
 from experiments.errors import TargetError
@@ -64,6 +65,19 @@ def test_replicas_serve_one_load_and_stop_with_the_sweep(toy):
     (record,) = sweep(toy, engine={"data_parallel_size": 2, "draft_length": 0})
     assert record.state is TrialState.OK, record.reason
     assert {r.replica for r in record.requests} == {0, 1}
+
+
+def test_an_engine_apart_says_what_one_in_this_process_says(toy):
+    said = []
+    for start in (open_serving, open_apart):
+        built = plan(toy, engine={"draft_length": 5})
+        (record,) = run(built, lambda s=start: InProcessTarget(s), observer=NoObserver())
+        assert record.state is TrialState.OK, record.reason
+        assert {r.replica for r in record.requests} == {None}
+        assert record.metrics["decoder_rows_run"].value > 0
+        said.append({r.index: r.text_hash for r in record.requests if r.index < 2 and r.text_hash})
+    assert said[0] == said[1]
+    assert not multiprocessing.active_children()
 
 
 def test_a_text_workload_is_tokenised_by_the_checkpoint(toy, tmp_path):
