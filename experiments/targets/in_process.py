@@ -28,6 +28,7 @@ from experiments.targets.checkpoint import Checkpoint, model_directory, read_che
 
 if TYPE_CHECKING:
     from engine.core import Serving
+    from engine.replicas import ReplicaGroup
     from engine.tokenizer import Tokenizer
 
 LOG_LINES = 200
@@ -123,13 +124,14 @@ class InProcessTarget:
             raise self._failed("took no request", error) from error
 
     def poll(self, timeout_s: float) -> Sequence[Received]:
-        """One step; sleeps where there is nothing to do."""
+        """One step, or what replicas sent; sleeps where there is nothing to do."""
         serving = self._open
         if not serving.has_unfinished():
             time.sleep(timeout_s)
             return ()
         try:
-            outputs = serving.step()
+            group = self._group
+            outputs = serving.step() if group is None else group.step(timeout_s)
         except Exception as error:  # whatever a step raises is what this trial found
             raise self._failed("failed in a step", error) from error
         self._check_replicas()
@@ -145,11 +147,8 @@ class InProcessTarget:
 
     def replica_of(self, request_id: RequestId) -> int | None:
         """Its index, in a group; None for a single engine."""
-        from engine.replicas import ReplicaGroup
-
-        serving = self._open
-        is_group = isinstance(serving, ReplicaGroup) and serving.size > 1
-        return serving.replica_of(request_id) if is_group else None
+        group = self._group
+        return group.replica_of(request_id) if group is not None and group.size > 1 else None
 
     def stats(self) -> dict[str, float]:
         """The fields of EngineStats."""
@@ -186,12 +185,16 @@ class InProcessTarget:
             raise TargetError("the engine is not open")
         return self._serving
 
-    def _check_replicas(self) -> None:
-        """A group that lost a replica is another configuration than the one under test."""
+    @property
+    def _group(self) -> ReplicaGroup | None:
+        """What is open, where it runs in processes of its own."""
         from engine.replicas import ReplicaGroup
 
-        serving = self._serving
-        failures = serving.failures() if isinstance(serving, ReplicaGroup) else ()
+        return self._serving if isinstance(self._serving, ReplicaGroup) else None
+
+    def _check_replicas(self) -> None:
+        """A group that lost a replica is another configuration than the one under test."""
+        failures = self._group.failures() if self._group is not None else ()
         if failures:
             raise self._failed("lost a replica", failures[0]) from failures[0]
 

@@ -80,6 +80,21 @@ def test_an_engine_apart_says_what_one_in_this_process_says(toy):
     assert not multiprocessing.active_children()
 
 
+def test_a_poll_of_an_engine_apart_waits_no_longer_than_it_is_told(toy):
+    target = InProcessTarget(open_apart)
+    target.open(plan(toy, engine={"draft_length": 0}).engine)
+    try:
+        waited = []
+        target._serving.step = lambda timeout_s: waited.append(timeout_s) or []
+        asked = SamplingParams(max_tokens=4)
+        prompt = (5, 6, 7)
+        target.submit(Request(request_id=RequestId("r"), prompt_token_ids=prompt, sampling=asked))
+        assert target.poll(0.002) == []
+        assert waited == [0.002]
+    finally:
+        target.close()
+
+
 def test_a_text_workload_is_tokenised_by_the_checkpoint(toy, tmp_path):
     path = tmp_path / "p.jsonl"
     path.write_text('{"prompt": "Größe"}\n', encoding="utf-8")
