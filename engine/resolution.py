@@ -154,7 +154,9 @@ def _draft_length(config: EngineConfig, facts: ModelLimits) -> int:
         raise ConfigError(
             f"{config.draft_length} is longer than the model's draft block.",
             where="draft_length",
-            remedy=f"Use 0 to {facts.draft_block}.",
+            remedy=f"Use 0 to {facts.draft_block}."
+            if facts.draft_block
+            else "It has none: use 0, or leave this out.",
         )
     return config.draft_length
 

@@ -11,6 +11,7 @@ import typer
 from workbench.cli_options import JsonOption, StoreOption
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
+from workbench.importers.foreign import UNTOLD
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Run, Store
 
@@ -71,7 +72,13 @@ def _say(found: Intake, store: Path) -> None:
 def _told(run: Run) -> str:
     summary = run.summary
     counts = ", ".join(f"{n} {state}" for state, n in summary.counts.items() if n)
-    return f"{(run.origin or {}).get('tool')}, {summary.model} on {summary.accelerator}, {counts}"
+    model = _named("model", summary.model)
+    accelerator = _named("accelerator", summary.accelerator)
+    return f"{(run.origin or {}).get('tool')}, {model} on {accelerator}, {counts}"
+
+
+def _named(noun: str, value: str) -> str:
+    return f"{noun} {UNTOLD}" if value == UNTOLD else value
 
 
 def _notes(run: Run) -> list[str]:

@@ -148,9 +148,35 @@ def say_factors(found: Outlook) -> None:
         if "scale_used" in facts:
             said.append(f"lengths are those of the trace times {value_text(facts['scale_used'])}")
         say(f"workload {name}: {'; '.join(said)}")
-    models = {Path(str(t.facts.model)).name for t in found.trials if not t.facts.simulated}
-    if models:
-        say(f"texts become tokens by the tokenizer of {', '.join(sorted(models))}")
+    say_tokenizers(found)
+    say_precisions(found)
+
+
+def say_tokenizers(found: Outlook) -> None:
+    """Whose tokenizer texts go through, and which checkpoints have none."""
+    from engine.tokenizer import Tokenizer
+
+    bytes_hash = Tokenizer.of_bytes().hash
+    real = [t.facts for t in found.trials if not t.facts.simulated]
+    models = {Path(str(facts.model)).name: facts.tokenizer_hash for facts in real}
+    bare = sorted(name for name, hashed in models.items() if hashed == bytes_hash)
+    if named := sorted({*models} - {*bare}):
+        say(f"texts become tokens by the tokenizer of {', '.join(named)}")
+    if bare:
+        say(f"texts become tokens byte by byte: there is no tokenizer.json in {', '.join(bare)}")
+
+
+def say_precisions(found: Outlook) -> None:
+    """That arms compute in several precisions, while it costs nothing to mend."""
+    arms: dict[str, set[str]] = {}
+    for trial in found.trials:
+        arm, dtype = trial.point.axes.get("arm"), trial.facts.configuration.get("dtype")
+        if arm is not None and dtype is not None:
+            arms.setdefault(str(dtype), set()).add(str(arm))
+    if len({frozenset(names) for names in arms.values()}) > 1:
+        told = "; ".join(f"{dtype}: {', '.join(sorted(names))}" for dtype, names in arms.items())
+        say(f"note: arms differ in dtype ({told}); `workbench compare` refuses that, and "
+            "`engine: {dtype: bfloat16}` of the arm mends it", style="yellow")  # fmt: skip
 
 
 def say_environment(found: Outlook) -> None:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from shlex import quote
 from types import FrameType
@@ -46,9 +46,7 @@ def ls(
         say(f"indexed {chosen.reindex()} trials")
     runs = chosen.runs()
     if runs:
-        rows = [_summary_row(summary, has_room(wide)) for summary in runs]
-        headers = ("run", "state", "trials", "model", "question", "accelerator")
-        show_table(str(store), headers[: len(rows[0])], rows, whole=("run", "state"), wide=wide)
+        _show_runs(str(store), runs, wide=wide)
     else:
         again = command_line("demo", store=store)
         say(f"This store holds no run yet; `{again}` makes one.")
@@ -261,10 +259,24 @@ def chosen(store: Store, run_id: str | None) -> Run:
     return store.run(runs[0].run_id)
 
 
-def _summary_row(summary: RunSummary, room: bool) -> tuple[str, ...]:
+def _show_runs(title: str, runs: Sequence[RunSummary], *, wide: bool) -> None:
+    """A row a run; on a narrow terminal what is known of it stands below its id."""
+    if has_room(wide):
+        headers = ("run", "state", "trials", "model", "question", "accelerator")
+        show_table(title, headers, [*map(_facts, runs)], whole=("run", "state"), wide=wide)
+        return
+    say(title)
+    for run_id, state, trials, model, question, _ in map(_facts, runs):
+        say(f"{run_id}  {state}, {trials}")
+        say(f"  {model}: {question}")
+
+
+def _facts(summary: RunSummary) -> tuple[str, ...]:
     trials = f"{counts_words(summary.counts) or '0'} of {summary.planned}"
-    row = (summary.run_id, summary.state, trials, summary.model, summary.question)
-    return (*row, summary.accelerator) if room else row
+    return (
+        summary.run_id, summary.state, trials, summary.model, summary.question,
+        summary.accelerator,
+    )  # fmt: skip
 
 
 def _document(summary: RunSummary) -> dict[str, object]:

@@ -18,7 +18,7 @@ from workbench.grouping import LOAD_FIELDS
 
 __all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
 
-
+UNKNOWN = "not known"  # what a side's text is where it does not tell
 LENGTHS = {
     "prompt lengths": "workload.prompt_tokens",
     "output lengths": "workload.output_tokens",
@@ -176,4 +176,4 @@ def _text(value: object) -> str:
         return ", ".join(map(_text, value)) or "none"
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_text(one)}" for name, one in value.items()) or "none"
-    return "not known" if value is None else value_text(value)
+    return UNKNOWN if value is None else value_text(value)

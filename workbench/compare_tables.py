@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, show_table
+from workbench.comparability import UNKNOWN, Difference, Severity
 from workbench.compare_words import ONE_REPEAT, change_words
 from workbench.effects import Basis
 from workbench.figures_text import MISSING, interval, number
@@ -54,10 +55,28 @@ def show_bases(found: Comparison) -> None:
 
 
 def show_differences(found: Comparison) -> None:
-    """One line a difference, blocks first."""
+    """One line a difference, blocks first; settings that one side alone has share a line."""
+    alone = [one for one in found.differences if _is_of_one_side(one)]
     for one in found.differences:
+        if one in alone:
+            continue
         severity = f"{one.severity} (accepted)" if one.accepted else str(one.severity)
         say(f"{severity}: {one.sentence}", style=STYLES[one.severity])
+
+    for label, other in (("A", "B"), ("B", "A")):
+        told = [f"{d.name} {getattr(d, label.lower())}" for d in alone if _lacks(d, other)]
+        if told:
+            say(f"note: Settings of {label} that {other} does not tell: {'; '.join(told)}.")
+
+
+def _is_of_one_side(found: Difference) -> bool:
+    """Another engine's settings have other names: no change, and too many for a line each."""
+    is_setting = found.severity is Severity.NOTE and found.sentence.startswith("The setting")
+    return is_setting and UNKNOWN in (found.a, found.b)
+
+
+def _lacks(found: Difference, label: str) -> bool:
+    return getattr(found, label.lower()) == UNKNOWN
 
 
 def show_gate(found: Gated) -> None:

@@ -2,52 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from workbench.errors import WorkbenchError
 from workbench.findings import Finding
 
 if TYPE_CHECKING:
-    from kernels.plan import Decision, Plan
+    from kernels.plan import Decision
 
 SUBJECT = "kernel plan"
+REFERENCE = "reference, the definition in torch"
 
 
 def kernels_of(model: str) -> list[Finding]:
-    """One finding an implementation and reason; nothing is measured, and no weight is read."""
+    """One finding an implementation and reason; one in all where every operation is reference.
+
+    Nothing is measured, and no weight is read.
+    """
     try:
-        plan, name = _plan(model)
+        decisions, where = _plan(model)
     except (ImportError, WorkbenchError) as error:
         return [Finding(level="warning", subject=SUBJECT, message=f"none for {model}: {error}")]
-    return list(_findings(plan.decisions, f"{model} on {name}"))
+    return list(findings(decisions, where))
 
 
-def _plan(model: str) -> tuple[Plan, str]:
+def _plan(model: str) -> tuple[tuple[Decision, ...], str]:
+    """What serves each operation, and of which model, in which precision, on what."""
     from engine.accelerator.find import find_accelerator
     from engine.checkpoint_directory import resolve_model_dir
     from engine.config import configure
-    from engine.models.deepseek_v41.config import DeepseekV41Config
-    from engine.models.deepseek_v41.facts import facts_of
-    from engine.models.registry import kernel_plan
+    from engine.models.registry import open_checkpoint
     from engine.resolution import resolve
 
     config = configure({"model": model})
     accelerator = find_accelerator(config.accelerator)
-    shape = DeepseekV41Config.load(resolve_model_dir(model))
-    resolved = resolve(config, facts_of(shape), accelerator.kind)
-    return kernel_plan(shape, resolved, accelerator.target()), accelerator.name()
+    checkpoint = open_checkpoint(resolve_model_dir(model))
+    resolved = resolve(config, checkpoint.facts, accelerator.kind)
+    plan = checkpoint.kernel_plan(resolved, accelerator.target())
+    where = f"{model}, {resolved.dtype} on {accelerator.name()}"
+    return tuple(_reasoned(one) for one in plan.decisions), where
 
 
-def _findings(decisions: Iterable[Decision], where: str) -> Iterator[Finding]:
+def _reasoned(decision: Decision) -> Decision:
+    """Nobody asked here: it is what `auto` came to."""
+    if decision.reason != "asked for":
+        return decision
+    return dataclasses.replace(decision, reason="here is no CUDA device with triton")
+
+
+def findings(decisions: Sequence[Decision], where: str) -> Iterator[Finding]:
     """Operations that share an implementation and a reason, in one line."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for one in decisions:
         groups.setdefault((one.implementation, one.reason), []).append(one.op)
+    if all(one.implementation == "reference" for one in decisions):
+        _, reason = max(groups, key=lambda key: len(groups[key]))
+        yield _finding(where, "reference", reason, f"all {len(decisions)} operations")
+        return
     for (implementation, reason), ops in groups.items():
-        why = f" ({reason})" if reason else ""
-        yield Finding(
-            level="ok",
-            subject=SUBJECT,
-            message=f"{where}: {implementation}{why}: {', '.join(ops)}",
-        )
+        yield _finding(where, implementation, reason, ", ".join(ops))
+
+
+def _finding(where: str, implementation: str, reason: str | None, ops: str) -> Finding:
+    served = REFERENCE if implementation == "reference" else implementation
+    why = f" ({reason})" if reason else ""
+    return Finding(level="ok", subject=SUBJECT, message=f"{where}: {served}{why}: {ops}")

@@ -81,6 +81,10 @@ class Checkpoint(Protocol):
         """Hold every stored tensor against the configuration, without reading any data."""
         ...
 
+    def kernel_plan(self, resolved: ResolvedConfig, target: Target) -> Plan:
+        """Which kernels would serve it. KernelError where those asked for cannot run."""
+        ...
+
     def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         """The model on the device."""
         ...
@@ -115,6 +119,9 @@ class _V41Checkpoint:
     def check_headers(self) -> None:
         check_headers(self.model_dir, self.config)
 
+    def kernel_plan(self, resolved: ResolvedConfig, target: Target) -> Plan:
+        return kernel_plan(self.config, resolved, target)
+
     def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         # Here, since the model's kernels need not be imported to read facts.
         from engine.models.deepseek_v41.model import DeepseekV41Model
@@ -127,7 +134,7 @@ class _V41Checkpoint:
             dtype=dtype,
             released_caches=resolved.cache_format is CacheFormat.RELEASED,
             engram_token_map=engram_token_map(model_dir, config) if config.engram_layer_ids else [],
-            ops=kernel_plan(config, resolved, accelerator.target()).ops,
+            ops=self.kernel_plan(resolved, accelerator.target()).ops,
         )
 
 
@@ -152,11 +159,14 @@ class _CausalCheckpoint:
     def check_headers(self) -> None:
         causal_weights.check_headers(self.model_dir, self.config)
 
+    def kernel_plan(self, resolved: ResolvedConfig, target: Target) -> Plan:
+        return causal_plan(self.config, resolved, target)
+
     def load(self, resolved: ResolvedConfig, accelerator: Accelerator) -> Model:
         from engine.models.causal_lm.model import CausalModel
 
         config, dtype = self.config, torch_dtype(resolved.dtype)
-        plan = causal_plan(config, resolved, accelerator.target())
+        plan = self.kernel_plan(resolved, accelerator.target())
         with causal_weights.open_weights(
             self.model_dir, config, dtype=dtype, device=accelerator.device
         ) as weights:

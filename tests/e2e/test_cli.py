@@ -437,7 +437,10 @@ def test_resume_takes_the_newest_interrupted_run_and_forecasts_what_is_left(here
 
 def test_tables_fit_eighty_columns_and_no_id_is_broken(here):
     run = records.fill_store("results", records.sweep_records())
-    assert run.run_id in workbench("ls").stdout
+    summary = run.summary
+    listed = workbench("ls").stdout.splitlines()
+    assert any(line.startswith(f"{run.run_id}  {summary.state}, ") for line in listed)
+    assert f"  {summary.model}: {summary.question}" in listed
     for command in ("ls", "show", "pareto"):
         lines = workbench(command).stdout.splitlines()
         table = [line for line in lines if line.startswith("c1") or " c1" in line]

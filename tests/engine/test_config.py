@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from engine.choices import AcceleratorKind, CacheFormat, Precision, ReplayMode
@@ -59,6 +61,9 @@ def test_keep_tokens_do_not_matter_when_nothing_is_truncated():
 def test_a_draft_longer_than_the_block_is_refused():
     with pytest.raises(ConfigError, match=r"draft_length: 6 is longer.*Use 0 to 5"):
         resolve(config(draft_length=6), V41)
+    without = dataclasses.replace(V41, draft_block=0)
+    with pytest.raises(ConfigError, match=r"draft_length: 5 is longer.*It has none: use 0"):
+        resolve(config(draft_length=5), without)
 
 
 def test_triton_kernels_are_refused_on_a_cpu_and_auto_means_the_definitions():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import workbench as wb
 from experiments.records import MetricValue, Point, TrialState
 from tests.fakes import environments, measured, records
 from workbench.cli import app
+from workbench.comparability import Difference, Severity
+from workbench.compare_tables import show_differences
 from workbench.errors import ComparisonError, UsageError
 from workbench.trial_files import read_document
 
@@ -448,3 +451,22 @@ def test_a_comparison_reads_the_same_however_the_store_was_left(store):
     kept = read_document(a.folder / "trials" / next(iter(a.trial_ids())))
     assert math.isfinite(kept["metrics"][RATE]["value"])
     assert np.isfinite(first["ratio"].dropna()).all()
+
+
+def test_settings_that_one_side_alone_has_share_a_line(capsys):
+    def setting(name, a, b):
+        sentence = f"The setting {name} differs: {a} and {b}."
+        return Difference(name=name, a=a, b=b, severity=Severity.NOTE, sentence=sentence)
+
+    found = [
+        setting("overlap", "not known", "yes"),
+        setting("batch_size", "1", "4"),
+        setting("graphs", "not known", "off"),
+        setting("batching", "static", "not known"),
+    ]
+    show_differences(SimpleNamespace(differences=found))
+    assert capsys.readouterr().out.splitlines() == [
+        "note: The setting batch_size differs: 1 and 4.",
+        "note: Settings of A that B does not tell: batching static.",
+        "note: Settings of B that A does not tell: overlap yes; graphs off.",
+    ]

@@ -1,7 +1,7 @@
 """The doctor: what is missing, and what that means."""
 
-import dataclasses
 import importlib.machinery
+import json
 import socket
 import sys
 
@@ -9,11 +9,14 @@ import pytest
 
 from experiments.clock import SystemClock
 from experiments.device_check import check
-from kernels.ops import Ops
+from kernels.plan import Decision
+from tests.fakes.causal import LLAMA
 from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml, Power
-from workbench import doctor, doctor_devices, doctor_host
+from workbench import doctor, doctor_devices, doctor_host, doctor_kernels
 from workbench.doctor_kernels import kernels_of
 from workbench.provenance import manifest
+
+REASONS = {"linear": "no CUDA", "rotate": "no CUDA", "route": "no experts"}
 
 
 def lacking(*names):
@@ -173,10 +176,36 @@ def test_the_meters_are_held_together_under_load(monkeypatch):
 
 def test_the_kernels_that_would_serve_a_checkpoint_are_told_with_the_reason():
     found = kernels_of("nano")
-    told = " ".join(finding.message for finding in found)
     assert {finding.subject for finding in found} == {"kernel plan"}
-    assert all(op.name in told for op in dataclasses.fields(Ops))
-    assert "reference (" in told
+    told = " ".join(finding.message for finding in found)
+    assert "reference, the definition in torch (" in told
+    assert "asked for" not in told
+
+
+def test_where_all_kernels_are_the_definition_one_line_says_so():
+    (finding,) = doctor_kernels.findings(
+        [Decision(op=op, implementation="reference", reason=why) for op, why in REASONS.items()],
+        "a model",
+    )
+    assert (
+        finding.message == "a model: reference, the definition in torch (no CUDA): all 3 operations"
+    )
+
+
+def test_kernels_of_several_kinds_are_told_by_operation():
+    fast = Decision(op="expand", implementation="triton")
+    slow = [Decision(op=op, implementation="reference", reason=why) for op, why in REASONS.items()]
+    told = [finding.message for finding in doctor_kernels.findings([fast, *slow], "a model")]
+    assert told == [
+        "a model: triton: expand",
+        "a model: reference, the definition in torch (no CUDA): linear, rotate",
+        "a model: reference, the definition in torch (no experts): route",
+    ]
+
+
+def test_a_checkpoint_of_another_architecture_has_a_plan(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
+    assert {finding.level for finding in kernels_of(str(tmp_path))} == {"ok"}
 
 
 def test_a_checkpoint_that_cannot_be_read_has_no_plan_and_stops_nothing(tmp_path):

@@ -16,6 +16,7 @@ from experiments.records import AxisValue, ForeignNumber, MetricValue, Telemetry
 from workbench.importers.cells import number, text
 from workbench.importers.document import Document
 
+UNTOLD = "not told"  # a model or an accelerator that no file names
 NO_SAMPLE = "the tool wrote a number although no request succeeded"
 NOT_INTERPRETED = "kept as it stands; this workbench does not interpret it"
 CLIENT = "measured by the client"

@@ -22,7 +22,7 @@ from experiments.records import (
 from workbench.errors import UsageError
 from workbench.importers.catalogue import format_of
 from workbench.importers.document import Document, read_document, refused
-from workbench.importers.foreign import Foreign, ForeignPoint, Format
+from workbench.importers.foreign import UNTOLD, Foreign, ForeignPoint, Format
 from workbench.lock import utc_now
 from workbench.store import Run, RunFacts, Store
 
@@ -145,7 +145,7 @@ def _one_of(records: Sequence[TrialRecord], name: str) -> str:
     found = {str(r.point.engine[name]) for r in records if r.point.engine.get(name) is not None}
     if len(found) > 1:
         return f"{len(found)} {name}s"
-    return next(iter(found), "not told")
+    return next(iter(found), UNTOLD)
 
 
 def _some(names: Sequence[str]) -> str:
