@@ -13,12 +13,11 @@ from dataclasses import dataclass
 
 from workbench.comparability_rules import BLOCKING, RULES, Rule, Severity, Side
 from workbench.errors import UsageError
-from workbench.figures_text import value_text
+from workbench.figures_text import UNKNOWN, value_text
 from workbench.grouping import LOAD_FIELDS
 
 __all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
 
-UNKNOWN = "not known"  # what a side's text is where it does not tell
 LENGTHS = {
     "prompt lengths": "workload.prompt_tokens",
     "output lengths": "workload.output_tokens",

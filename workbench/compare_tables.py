@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, show_table
-from workbench.comparability import UNKNOWN, Difference, Severity
 from workbench.compare_words import ONE_REPEAT, change_words
 from workbench.effects import Basis
-from workbench.figures_text import MISSING, interval, number
+from workbench.figures_text import MISSING, UNKNOWN, interval, number
 from workbench.spreads import TOO_FEW, too_wide
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from workbench.comparability import Difference
     from workbench.compare import Comparison
     from workbench.compare_gate import Gated
     from workbench.confirm import Confirmation
@@ -71,7 +71,7 @@ def show_differences(found: Comparison) -> None:
 
 def _is_of_one_side(found: Difference) -> bool:
     """Another engine's settings have other names: no change, and too many for a line each."""
-    is_setting = found.severity is Severity.NOTE and found.sentence.startswith("The setting")
+    is_setting = str(found.severity) == "note" and found.sentence.startswith("The setting")
     return is_setting and UNKNOWN in (found.a, found.b)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from workbench.spreads import says_nothing
 
 MISSING = "—"
+UNKNOWN = "not known"  # a setting or fact that one side does not tell
 OF_QUESTIONS = ("accuracy", "accuracy_of_answers", "pass_at_k")
 _KEY = re.compile(r"(^|, )(?:\w+\.)?(\w+)=")
 AXIS_NAMES = {
