@@ -11,7 +11,6 @@ import typer
 from workbench.cli_options import JsonOption, StoreOption
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
-from workbench.importers.foreign import UNTOLD
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Run, Store
 
@@ -78,6 +77,8 @@ def _told(run: Run) -> str:
 
 
 def _named(noun: str, value: str) -> str:
+    from workbench.importers.foreign import UNTOLD
+
     return f"{noun} {UNTOLD}" if value == UNTOLD else value
 
 
