@@ -6,14 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn, cast
-
-import jinja2
-from jinja2.ext import loopcontrols
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from experiments.border import brief
 from experiments.errors import WorkloadError
+
+if TYPE_CHECKING:
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 FILE = "chat_template.jinja"
 CONFIG_FILE = "tokenizer_config.json"
@@ -81,6 +80,10 @@ def read_chat_template(folder: Path) -> ChatTemplate | None:
 
 def _environment() -> ImmutableSandboxedEnvironment:
     """As Hugging Face renders chat templates: what they may rely on."""
+    # Here, since a plan without a template is measured where jinja2 is not installed.
+    from jinja2.ext import loopcontrols
+    from jinja2.sandbox import ImmutableSandboxedEnvironment
+
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
     )
@@ -95,7 +98,9 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def _refuse(message: str) -> NoReturn:
-    raise jinja2.TemplateError(message)
+    from jinja2 import TemplateError
+
+    raise TemplateError(message)
 
 
 def _default(stored: object, where: Path) -> str | None:
