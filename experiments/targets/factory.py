@@ -10,6 +10,8 @@ from experiments.plan import Plan
 from experiments.targets.base import Target, TargetFactory
 from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
 
+_OF_THIS_PROCESS = ("in_process", "simulated")
+
 
 def target_factory(plan: Plan, clock: Clock | None = None) -> TargetFactory:
     """Makes fresh targets for the plan. The engine is imported when the first one is made."""
@@ -25,16 +27,21 @@ def target_factory(plan: Plan, clock: Clock | None = None) -> TargetFactory:
 def check_programs(plan: Plan) -> None:
     """MissingProgramError for what the plan starts and this host lacks; TargetError for a
     server that should run already and does not answer."""
+    for arm in plan.all_arms.values():
+        if arm.target not in _OF_THIS_PROCESS:
+            _check(arm, _arm_factory(arm, plan.clients, SystemClock())())
+
+
+def _check(arm: Arm, target: Target) -> None:
+    # Here, since measuring our own engine needs no HTTP client.
     from experiments.targets.openai_http import HttpTarget
     from experiments.targets.peer_target import PeerTarget
     from experiments.targets.server import ServerTarget
 
-    for arm in plan.all_arms.values():
-        target = _arm_factory(arm, plan.clients, SystemClock())()
-        if isinstance(target, HttpTarget):
-            target.greet()
-        elif isinstance(target, PeerTarget | ServerTarget):
-            target.check(arm.engine)
+    if isinstance(target, HttpTarget):
+        target.greet()
+    elif isinstance(target, PeerTarget | ServerTarget):
+        target.check(arm.engine)
 
 
 def _arm_factory(arm: Arm, clients: int, clock: Clock) -> TargetFactory:
