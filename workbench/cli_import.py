@@ -15,6 +15,7 @@ from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Run, Store
 
 if TYPE_CHECKING:
+    from workbench.importers.foreign import Format
     from workbench.importers.intake import Intake
 
 
@@ -47,19 +48,24 @@ def import_(
 def _show_formats(*, json: bool) -> None:
     from workbench.importers.catalogue import FORMATS
 
-    rows = [
-        (one.name, one.tool, one.title, one.expects, "yes" if one.seen else "no, as documented")
-        for one in FORMATS
-    ]
+    rows = [(one.name, one.tool, one.title, one.expects, _seen_words(one)) for one in FORMATS]
     headers = ("format", "tool", "file", "recognised by", "checked on a real file")
     show_table("formats", headers, rows, whole=("format",))
     if json:
         say_json([dict(zip(headers, row, strict=True)) for row in rows])
 
 
+def _seen_words(one: Format) -> str:
+    if not one.seen:
+        return "no, as documented"
+    return f"yes, but no {one.unseen}" if one.unseen else "yes"
+
+
 def _say(found: Intake, store: Path) -> None:
     for path, run_id in found.known.items():
         say(f"{path}: is in the store already, as {run_id}", style="yellow")
+    for path, first in found.copies.items():
+        say(f"{path}: has the content of {first}, and is not stored twice", style="yellow")
     for run in found.runs:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):
@@ -94,6 +100,7 @@ def _document(found: Intake) -> dict[str, object]:
             for run in found.runs
         ],
         "known": {str(path): run_id for path, run_id in found.known.items()},
+        "copies": {str(path): str(first) for path, first in found.copies.items()},
     }
 
 

@@ -65,6 +65,7 @@ class Confirmation:
 
 def chosen_points(run: Run, axes: tuple[Axis, Axis], most: int | None) -> list[str]:
     """Trial ids of the points on the run's fronts, surest first; at most `most`."""
+    run.check_measured_here()
     points = run.points()
     front = pareto(points, *axes, runs=[run])
     if not front.members:

@@ -10,8 +10,10 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +22,7 @@ from workbench.errors import DiskFullError, StoreError
 if TYPE_CHECKING:
     import pandas as pd
 
+MANY_FILES = 64  # beyond which one wait for the whole disk is the shorter one
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -67,16 +70,8 @@ def unreadable(path: Path, error: Exception) -> StoreError:
     )
 
 
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path` and wait until it is on the disk (fsync). Not atomic."""
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    """Wait until the names in folder `path` are on the disk."""
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -92,12 +87,13 @@ def write_file(path: Path, content: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with explained(path.parent):
         try:
-            write_bytes(temporary, content)
+            temporary.write_bytes(content)
+            sync(temporary)
             temporary.replace(path)
         except BaseException:
             temporary.unlink(missing_ok=True)
             raise
-        sync_folder(path.parent)
+        sync(path.parent)
 
 
 def write_lightly(path: Path, content: bytes) -> None:
@@ -118,8 +114,9 @@ def write_lightly(path: Path, content: bytes) -> None:
 def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Create `folder` holding `contents` (name -> bytes) atomically, or leave nothing.
 
-    Every file and the folder itself are on the disk when this returns. StoreError when the
-    folder exists (finished results are never overwritten), DiskFullError without room.
+    A name may lead through folders ("trials/a/trial.json"). Every file and the folder itself are
+    on the disk when this returns. StoreError when the folder exists (finished results are never
+    overwritten), DiskFullError without room.
     """
     temporary = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
     if folder.exists():
@@ -131,19 +128,38 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
     with explained(folder.parent):
         try:
             temporary.mkdir(parents=True)
-            for name, content in contents.items():
-                write_bytes(temporary / name, content)
-            sync_folder(temporary)
+            _fill(temporary, contents)
             temporary.rename(folder)
         except BaseException:
             shutil.rmtree(temporary, ignore_errors=True)
             raise
-        sync_folder(folder.parent)
+        sync(folder.parent)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what killed writers left half-written in `folder`. The caller holds its lock."""
+def _fill(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write all, then wait for the disk: for each file, or once for many (sync(2) of Linux)."""
+    paths = {folder / name: content for name, content in contents.items()}
+    folders = {folder, *(parent for path in paths for parent in path.parents
+                         if parent.is_relative_to(folder))}  # fmt: skip
+    for parent in folders:
+        parent.mkdir(parents=True, exist_ok=True)
+    for path, content in paths.items():
+        path.write_bytes(content)
+    if len(paths) > MANY_FILES and sys.platform == "linux":
+        os.sync()
+        return
+    for path in (*paths, *folders):
+        sync(path)
+
+
+def remove_leftovers(folder: Path, *, before: datetime | None = None) -> None:
+    """Remove what killed writers left half-written in `folder`. The caller holds its lock.
+
+    `before`: only what has not changed since, where others write into `folder` without the lock.
+    """
     for path in folder.glob(".*.tmp"):
+        if before is not None and path.stat().st_mtime >= before.timestamp():
+            continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:

@@ -12,7 +12,8 @@ import json
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -83,6 +84,23 @@ class WriterLock:
     def _beat(self) -> None:
         while not self._released.wait(HEARTBEAT_S):
             os.utime(self._descriptor)
+
+
+@contextmanager
+def one_at_a_time(folder: Path, name: str) -> Iterator[None]:
+    """Wait until no other process is in here for `folder` and `name`; the kernel ends a dead one's.
+
+    StoreError when the lock file, a hidden one in `folder`, cannot be written.
+    """
+    with explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder / f".{name}.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        with explained(folder):
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def is_writing(run_folder: Path, *, now: Callable[[], datetime] = utc_now) -> bool:

@@ -122,8 +122,10 @@ class Reproduction:
 def replan(run: Run, store: Store, *, model: str | None = None) -> Replan:
     """Plan a bundled run here; `model` says where its checkpoint lies, if elsewhere.
 
-    PlanError, WorkloadError or CheckpointError where it cannot be planned at all.
+    PlanError, WorkloadError or CheckpointError where it cannot be planned at all, UsageError for a
+    run that was imported.
     """
+    run.check_measured_here()
     plan = load_plan(run.plan)
     found = outlook(plan if model is None else plan.with_engine(model=model), store)
     stored = {attempt(str(name))[0] for name in run.trial_ids()}

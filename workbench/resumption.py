@@ -39,6 +39,7 @@ def resume(
     from experiments.plan import load_plan
 
     run = store.run(run_id)
+    run.check_measured_here()
     found = outlook(load_plan(run.plan), store)
     if retry_failed and found.plan.search is not None:
         raise UsageError(

@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from experiments.records import TrialRecord
 from workbench.errors import StoreError
-from workbench.files import explained, to_json, write_folder
+from workbench.files import explained, remove_leftovers, to_json, write_folder
 from workbench.index import Index
-from workbench.lock import utc_now
+from workbench.lock import SILENCE_S, one_at_a_time, utc_now
 from workbench.run_writer import RunWriter
 from workbench.stored_run import Run, RunSummary
-from workbench.trial_files import FORMAT_VERSION
+from workbench.trial_files import FORMAT_VERSION, contents, document
 
 __all__ = ["Run", "RunFacts", "RunSummary", "RunWriter", "Store"]
 
@@ -79,6 +81,22 @@ class Store:
 
     def create(self, facts: RunFacts) -> RunWriter:
         """Make a new run folder with its run.json and open it for writing."""
+        run_id = self._begun(facts, {})
+        return self.writer(run_id)
+
+    def add(self, facts: RunFacts, records: Sequence[TrialRecord]) -> Run:
+        """Store a run whose trials are all known: it is there whole, or not at all.
+
+        DiskFullError without room, StoreError where it cannot be written; nothing is left then.
+        """
+        files = {f"trials/{record.trial_id}/{name}": content
+                 for record in records for name, content in contents(record).items()}  # fmt: skip
+        run_id = self._begun(facts, files)
+        Index(self.path).add(run_id, [document(record) for record in records])
+        return self.run(run_id)
+
+    def _begun(self, facts: RunFacts, files: Mapping[str, bytes]) -> str:
+        """The id of a new run folder with its run.json and `files`."""
         Index(self.path).check()
         started = self._now()
         run_id = _new_run_id(facts.name, started)
@@ -90,8 +108,18 @@ class Store:
         }
         with explained(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
-        write_folder(self.path / run_id, {"run.json": to_json(found).encode()})
-        return self.writer(run_id)
+        write_folder(self.path / run_id, {"run.json": to_json(found).encode(), **files})
+        return run_id
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Wait until no other process adds what it first looks for; removes what killed ones left.
+
+        StoreError where the store cannot be written.
+        """
+        with one_at_a_time(self.path, "import"):
+            remove_leftovers(self.path, before=self._now() - timedelta(seconds=SILENCE_S))
+            yield
 
     def writer(self, run_id: str) -> RunWriter:
         """Open a stored run to add trials; RunLockedError while another process does."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from experiments.records import TrialId, TrialRecord, TrialState
-from workbench.errors import StoreError
+from workbench.errors import StoreError, UsageError
 from workbench.files import read_json, read_parquet, unreadable
 from workbench.index import Index
 from workbench.lock import is_writing, utc_now
@@ -115,6 +115,15 @@ class Run:
         """Whose result this is: tool, tool_version, format, files, notes; None: measured here."""
         found = self._facts.get("origin")
         return found if isinstance(found, Mapping) else None
+
+    def check_measured_here(self) -> None:
+        """UsageError for an imported run: it has no plan that anything could be measured by."""
+        if self.origin is not None:
+            raise UsageError(
+                f"was imported from {self.origin.get('tool')}, so there is nothing to measure by.",
+                where=self.run_id,
+                remedy="Measure with a plan of your own: `workbench init`, `workbench run`.",
+            )
 
     @property
     def planned(self) -> int:

@@ -12,9 +12,11 @@ import workbench as wb
 from dashboards import address, controls, markup, parts, reading
 from workbench.columns import by_axes
 from workbench.figures import cell_words, number, plural
+from workbench.files import explained
 
 MAX_METRICS = 12
 MAX_NUMBERS = 400  # of one result's file
+MOST_NAME_BYTES = 200  # of the 255 that a folder takes
 EXAMPLE = "workbench import result.json --gpus 8"
 STATES = {True: "checked on a real file", False: "as its documentation says; no real file seen"}
 
@@ -49,7 +51,7 @@ def _take_in(files: list[tuple[str, bytes]], devices: int | None) -> None:
     """Store the files as runs; one that cannot be read is told, and nothing is stored then."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            paths = [_written(Path(folder), *file) for file in files]
+            paths = [_written(Path(folder) / str(place), *file) for place, file in enumerate(files)]
             found = wb.import_files(paths, wb.Store(reading.store_path()), devices=devices)
     except wb.BenchError as error:
         where = Path(error.where or "").name
@@ -57,6 +59,8 @@ def _take_in(files: list[tuple[str, bytes]], devices: int | None) -> None:
         return
     for path, run_id in found.known.items():
         parts.html(markup.note(f"{path.name} is in the store already, as {run_id}."))
+    for path, first in found.copies.items():
+        parts.html(markup.note(f"{path.name} has the content of {first.name}: stored once."))
     for run in found.runs:
         told = f"{plural(run.planned, 'result')} of {(run.origin or {}).get('tool')}"
         parts.html(markup.note(f"{told} stored as {run.run_id}."))
@@ -66,8 +70,12 @@ def _take_in(files: list[tuple[str, bytes]], devices: int | None) -> None:
 
 
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    path = folder / (Path(name).name or "file")
-    path.write_bytes(content)
+    """The file in a folder of its own: of several folders' files many have one name."""
+    last = Path(name.replace("\0", "")).name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")
+    path = folder / (last if last not in ("", "..") else "file")
+    with explained(folder):
+        folder.mkdir()
+        path.write_bytes(content)
     return path
 
 
@@ -178,7 +186,10 @@ def _formats() -> None:
                 markup.text(one.tool, "name"),
                 markup.text(one.title, "free"),
                 markup.text(one.expects, "free soft"),
-                markup.text(STATES[one.seen], "soft free"),
+                markup.text(
+                    STATES[one.seen] + (f"; no {one.unseen} seen" if one.unseen else ""),
+                    "soft free",
+                ),
             )
             for one in wb.IMPORT_FORMATS
         ]

@@ -86,6 +86,25 @@ def test_files_that_are_dropped_become_runs(tmp_path, monkeypatch, open_page):
     assert not (tmp_path / "escape.json").exists()
 
 
+def test_files_of_one_name_are_all_taken_in(tmp_path, monkeypatch):
+    """Tools write `result.json` into every folder, and a browser sends no folder."""
+    monkeypatch.setattr(imports.reading, "store_path", lambda: str(tmp_path))
+    content = (FOLDER / RAW).read_bytes()
+    names = ["result.json", "result.json", "..", "\0", "ü" * 300]
+    imports._take_in([(name, content + b" " * k) for k, name in enumerate(names)], None)
+    (run,) = wb.Store(tmp_path).runs()
+    files = [file["name"] for file in wb.Store(tmp_path).run(run.run_id).origin["files"]]
+    assert files == ["result.json", "result.json", "file", "file", "ü" * 100]
+
+
+def test_a_beaten_result_without_an_interval_has_no_chance_to_be_on_the_front(store, open_page):
+    app = open_page(store, "pareto", run=named(store, "inferencex"))
+    (table,) = [frame.value for frame in app.dataframe if "P(on front)" in frame.value]
+    assert set(table["P(on front)"]) == {"—"}
+    assert (table["Front"] == "").any()
+    assert "no chance can be told of a point without an interval" in shown(app)
+
+
 def test_ours_and_theirs_are_on_one_picture_with_shapes_of_their_own(store, open_page):
     ours = min(runs_of(store).values())
     theirs = named(store, "vllm")

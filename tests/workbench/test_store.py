@@ -379,13 +379,13 @@ def test_a_full_disk_keeps_finished_trials_and_leaves_nothing_half_written(
 
 def fill_disk(patch, file, code):
     """From now on writing `file` finds no room."""
-    real = files.write_bytes
+    real = Path.write_bytes
 
     def write(path, content):
         if path.name == file:
-            path.write_bytes(content[: len(content) // 2])
+            real(path, content[: len(content) // 2])
             raise OSError(code, os.strerror(code))
-        real(path, content)
+        return real(path, content)
 
     def refuse(self, *_):
         raise OSError(code, os.strerror(code))
@@ -393,7 +393,7 @@ def fill_disk(patch, file, code):
     if file == "folder":
         patch.setattr(Path, "rename", refuse)
     else:
-        patch.setattr(files, "write_bytes", write)
+        patch.setattr(Path, "write_bytes", write)
 
 
 TIGHT = """

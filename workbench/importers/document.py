@@ -23,6 +23,7 @@ import yaml
 from workbench.errors import ForeignFileError
 
 MOST_BYTES = 1 << 29  # of the text; larger files are refused before they fill the memory
+MOST_YAML_CHARACTERS = 1 << 26  # of which a reader makes objects of more than a hundred times that
 GZIP = b"\x1f\x8b"
 MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -79,12 +80,15 @@ def _bytes(path: Path) -> bytes:
     if path.is_dir():
         raise refused(path, "is a folder.", f"Name the files in it, such as {path}/*.json.")
     try:
-        if path.stat().st_size > MOST_BYTES:
-            raise _too_large(path)
-        return path.read_bytes()
-    except OSError as error:
+        with path.open("rb") as file:  # which may be a pipe or a device without an end
+            found = file.read(MOST_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
         remedy = "Check the name and its permissions."
-        raise refused(path, f"cannot be read ({error.strerror or error}).", remedy) from error
+        raise refused(path, f"cannot be read ({why}).", remedy) from error
+    if len(found) > MOST_BYTES:
+        raise _too_large(path)
+    return found
 
 
 def _too_large(path: Path) -> ForeignFileError:
@@ -151,9 +155,12 @@ def _is_json(line: str) -> bool:
 
 def _line(path: Path, number: int, line: str) -> object:
     try:
-        return json.loads(line)
+        found = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise _damaged(path, f"line {number} that is not empty: {error}") from error
+    if not isinstance(found, dict):
+        raise _damaged(path, f"line {number} that is not empty is no object: {line[:40]!r}")
+    return found
 
 
 def _damaged(path: Path, why: str) -> ForeignFileError:
@@ -162,6 +169,9 @@ def _damaged(path: Path, why: str) -> ForeignFileError:
 
 
 def _yaml(path: Path, text: str) -> object:
+    if len(text) > MOST_YAML_CHARACTERS:
+        what = f"is YAML of more than {MOST_YAML_CHARACTERS >> 20:,} Mi characters."
+        raise refused(path, what, "Have the tool write JSON, which is read in a fraction of it.")
     try:
         return yaml.load(text, YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:

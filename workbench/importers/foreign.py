@@ -9,6 +9,7 @@ our catalogue, in its unit and only where the tool means the same by it.
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -76,6 +77,7 @@ class Format:
     read: Callable[[Document], Foreign]
     expects: str  # what tells it from others, for those whose file is not recognised
     seen: bool = True  # False: written from the documented format, no real file was seen
+    unseen: str = ""  # the variants of a format that was seen of which no real file was
 
 
 def told(
@@ -87,6 +89,8 @@ def told(
 
 def _cell(value: object, column: Column, samples: int | None) -> ForeignNumber:
     found = number(value)
+    if found is not None and column.metric is not None and not _can_be(found, column.unit):
+        found = None
     reason = None if found is not None else f"the file has {_shown(value)} for it"
     latency_or_rate = column.metric is not None and not column.metric.endswith("_requests")
     if samples == 0 and latency_or_rate and found is not None:
@@ -99,6 +103,11 @@ def _cell(value: object, column: Column, samples: int | None) -> ForeignNumber:
         metric=column.metric,
         reason=reason,
     )
+
+
+def _can_be(value: float, unit: str) -> bool:
+    """No metric is negative, and a time of 0 is one of nothing: vLLM's TPOT of single tokens."""
+    return value > 0 if unit == "s" else value >= 0
 
 
 def derived(key: str, value: float | None, column: Column) -> ForeignNumber:
@@ -158,7 +167,8 @@ def _plain(value: object) -> float | str | None:
 
 
 def _shown(value: object) -> str:
-    return "nothing" if value is None else repr(value)[:40]
+    """A few characters of a cell, however much it holds: YAML can name one list a billion times."""
+    return "nothing" if value is None else reprlib.repr(value)[:40]
 
 
 @dataclass(frozen=True, kw_only=True)

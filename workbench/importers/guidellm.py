@@ -182,5 +182,6 @@ def _lengths(report: Mapping[str, object]) -> dict[str, AxisValue]:
 
 FORMATS = (
     Format(name="guidellm", tool="GuideLLM", title="a GuideLLM report", recognises=_recognises,
-           read=_read, expects="JSON or YAML with `benchmarks` that have `metrics`"),
+           read=_read, unseen="reports before 0.7",
+           expects="JSON or YAML with `benchmarks` that have `metrics`"),
 )  # fmt: skip

@@ -224,7 +224,8 @@ def _read_matrix(document: Document) -> Foreign:
 
 FORMATS = (
     Format(name="inferencex", tool="InferenceX", title="InferenceX rows",
-           recognises=_is_rows, read=_read, expects="JSON rows with `tput_per_gpu`"),
+           recognises=_is_rows, read=_read, unseen="rows of its app (`metrics`, `config`)",
+           expects="JSON rows with `tput_per_gpu`"),
     Format(name="inferencex-slo", tool="InferenceX", title="an InferenceX SLO result",
            recognises=_is_slo, read=_read_slo,
            expects="JSON with `model_id`, `duration`, `median_ttft` in seconds"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from experiments.records import (
     TrialRecord,
     TrialState,
 )
-from workbench.errors import UsageError
+from workbench.errors import DiskFullError, UsageError
 from workbench.importers.catalogue import format_of
 from workbench.importers.document import Document, read_document, refused
 from workbench.importers.foreign import UNTOLD, Foreign, ForeignPoint, Format
@@ -27,6 +27,7 @@ from workbench.lock import utc_now
 from workbench.store import Run, RunFacts, Store
 
 ENGINE = "imported"
+MOST_DEVICES = 1_000_000  # that anybody measures on
 UNKNOWN_DEVICES = "the number of devices is not told; say it with `workbench import --gpus N`"
 PER_DEVICE = {"output_tok_s": "output_tok_s_device", "total_tok_s": "total_tok_s_device"}
 DUPLICATE = "duplicate"  # the axis that keeps results of one configuration apart
@@ -49,6 +50,7 @@ class Intake:
 
     runs: tuple[Run, ...]
     known: Mapping[Path, str]  # file -> the run that holds it
+    copies: Mapping[Path, Path]  # file -> the file of this call with the same content
     read: tuple[Imported, ...]
 
 
@@ -58,20 +60,31 @@ def import_files(paths: Sequence[Path], store: Store, *, devices: int | None = N
     `devices` states how many each result was measured on, where the file does not.
     ForeignFileError for an unknown or damaged file, UsageError where `devices` contradicts one.
     """
-    if devices is not None and devices < 1:
+    if devices is not None and not 1 <= devices <= MOST_DEVICES:
         raise UsageError(f"{devices} is no number of devices.", where="--gpus")
-    read = [read_file(path) for path in paths]
-    before = _stored_files(store, devices)
-    known = {one.document.path: before[one.document.sha256]
-             for one in read if one.document.sha256 in before}  # fmt: skip
-    new = list({one.document.sha256: one for one in read
-                if one.document.path not in known}.values())  # fmt: skip
+    read = [_with_devices(read_file(path), devices) for path in paths]
+    with store.alone():
+        before = _stored_files(store, devices)
+        new: dict[str, Imported] = {}
+        copies: dict[Path, Path] = {}
+        for one in read:
+            if one.document.sha256 not in before:
+                first = new.setdefault(one.document.sha256, one)
+                copies |= {one.document.path: first.document.path} if first is not one else {}
+        return Intake(
+            runs=tuple(_stored(batch, store, devices) for batch in _by_format(new.values())),
+            known={one.document.path: before[one.document.sha256]
+                   for one in read if one.document.sha256 in before},
+            copies=copies,
+            read=tuple(new.values()),
+        )  # fmt: skip
+
+
+def _by_format(read: Iterable[Imported]) -> Iterable[list[Imported]]:
     batches: dict[str, list[Imported]] = {}
-    for one in new:
+    for one in read:
         batches.setdefault(one.format.name, []).append(one)
-    records = {name: _records(batch, devices) for name, batch in batches.items()}
-    runs = tuple(_stored(batches[n], found, store, devices) for n, found in records.items())
-    return Intake(runs=runs, known=known, read=tuple(new))
+    return batches.values()
 
 
 def read_file(path: Path) -> Imported:
@@ -97,13 +110,17 @@ def _stored_files(store: Store, devices: int | None) -> dict[str, str]:
     return found
 
 
-def _stored(
-    batch: Sequence[Imported], records: Sequence[TrialRecord], store: Store, devices: int | None
-) -> Run:
-    with store.create(_facts(batch, records, devices)) as writer:
-        for record in records:
-            writer.append(record)
-        return writer.run.refresh()
+def _stored(batch: Sequence[Imported], store: Store, devices: int | None) -> Run:
+    records = _records(batch)
+    try:
+        return store.add(_facts(batch, records, devices), records)
+    except DiskFullError as error:
+        raise DiskFullError(
+            f"there is no room for the {len(records):,} results of "
+            f"{_some([one.document.path.name for one in batch])}; none of them was stored.",
+            where=str(store.path),
+            remedy="Free some space, or lift the quota, then import again.",
+        ) from error
 
 
 def _facts(
@@ -153,10 +170,10 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + more
 
 
-def _records(batch: Sequence[Imported], devices: int | None) -> list[TrialRecord]:
+def _records(batch: Sequence[Imported]) -> list[TrialRecord]:
     """One record a point of the files, with the axes that vary among them."""
     told = [(one, place, point) for one in batch for place, point in enumerate(one.foreign.points)]
-    points = [_with_devices(point, devices, one) for one, _, point in told]
+    points = [point for _, _, point in told]
     axes = _axes(points)
     started = utc_now().isoformat(timespec="milliseconds")
     return [
@@ -185,20 +202,23 @@ def _trial_id(order: int, document: Document, place: int) -> TrialId:
     return TrialId(f"{order:04d}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
 
 
-def _with_devices(point: ForeignPoint, stated: int | None, one: Imported) -> ForeignPoint:
-    if stated is None or point.devices == stated:
-        found = point.devices
-    elif point.devices is None:
-        found = stated
-    else:
+def _with_devices(one: Imported, stated: int | None) -> Imported:
+    """The file with the number of devices of each point among its settings, where it is known."""
+    points = tuple(_on_devices(point, stated, one.document.path) for point in one.foreign.points)
+    return dataclasses.replace(one, foreign=dataclasses.replace(one.foreign, points=points))
+
+
+def _on_devices(point: ForeignPoint, stated: int | None, path: Path) -> ForeignPoint:
+    if stated is not None and point.devices not in (None, stated):
         raise UsageError(
             f"--gpus {stated} contradicts the file, which tells {point.devices} devices.",
-            where=str(one.document.path),
+            where=str(path),
             remedy="Leave out --gpus.",
         )
-    return dataclasses.replace(
-        point, devices=found, engine={**point.engine, "devices": found}
-    ) if found is not None else point  # fmt: skip
+    found = stated if point.devices is None else point.devices
+    if found is None:
+        return point
+    return dataclasses.replace(point, devices=found, engine={**point.engine, "devices": found})
 
 
 def _axes(points: Sequence[ForeignPoint]) -> list[dict[str, AxisValue]]:

@@ -5,6 +5,7 @@ import dataclasses
 import gzip
 import json
 import math
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -228,3 +229,36 @@ def test_a_file_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
     path.write_bytes(gzip.compress(b"[" + b"1," * (1 << 20)))
     with pytest.raises(ForeignFileError, match="holds more than"):
         read_file(path)
+
+
+def test_a_cell_that_names_one_list_a_billion_times_is_told_in_a_few_characters(tmp_path):
+    levels = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"a{k}: &a{k} [{', '.join([f'*a{k - 1}'] * 10)}]" for k in range(1, 10)]
+    report = "metrics: {requests: {}, latency: {request_latency: {units: s, mean: *a9}}, "
+    path = tmp_path / "bomb.yaml"
+    path.write_text("\n".join(["version: 1", "scenario: {}", *levels, report + "throughput: {}}"]))
+    (point,) = tried(path).points
+    (mean,) = [one for one in point.numbers if one.key == "request_latency.mean"]
+    assert mean.value is None
+    assert len(mean.reason) < 80
+
+
+def test_a_line_that_is_no_object_is_damage_and_is_not_passed_over(tmp_path):
+    path = tmp_path / "mixed.jsonl"
+    path.write_text('{"backend": "sglang"}\n[1, 2]\n')
+    with pytest.raises(ForeignFileError, match="line 2 that is not empty is no object"):
+        read_document(path)
+
+
+def test_a_device_without_an_end_is_refused(monkeypatch):
+    monkeypatch.setattr(document_module, "MOST_BYTES", 1 << 20)
+    with pytest.raises(ForeignFileError, match="more than 1 MiB"):
+        read_document(Path("/dev/zero"))
+
+
+def test_yaml_that_would_fill_the_memory_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(document_module, "MOST_YAML_CHARACTERS", 100)
+    path = tmp_path / "report.yaml"
+    path.write_text("version: 1\n" + "# " * 60)
+    with pytest.raises(ForeignFileError, match="write JSON"):
+        read_document(path)

@@ -1,11 +1,24 @@
 """What becomes of a file that was read: one run a format, nothing doubled, nothing guessed."""
 
+import errno
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
 import pytest
 
 from tests.fakes.foreign_files import FOLDER, imported, written
-from workbench.errors import ForeignFileError, UsageError
+from workbench.confirm import chosen_points
+from workbench.errors import DiskFullError, ForeignFileError, UsageError
 from workbench.importers.intake import import_files
+from workbench.pareto import Axis
+from workbench.reproduce import replan
+from workbench.resumption import resume
 from workbench.store import Store
+
+USER = Axis(metric="tok_s_user_p50", direction="max")
+RATE = Axis(metric="output_tok_s", direction="max")
 
 RESULT = {
     "model_id": "m", "backend": "vllm", "request_rate": "inf", "max_concurrency": 8,
@@ -70,6 +83,116 @@ def test_a_copy_of_a_file_in_one_call_is_not_doubled(tmp_path):
     assert len(imported(tmp_path, *paths).points()) == 1
 
 
+def test_a_copy_of_a_file_in_one_call_is_told(tmp_path):
+    first, second = (written(tmp_path, name, RESULT) for name in ("a.json", "b.json"))
+    found = import_files([first, second], Store(tmp_path / "store"))
+    assert found.copies == {second: first}
+
+
+def test_processes_that_import_one_file_at_once_store_it_once(tmp_path):
+    path = written(tmp_path, "r.json", RESULT)
+    fork = multiprocessing.get_context("fork")
+    gate = fork.Barrier(4)
+
+    def take_in():
+        gate.wait()
+        import_files([path], Store(tmp_path / "store"))
+
+    importers = [fork.Process(target=take_in) for _ in range(4)]
+    for one in importers:
+        one.start()
+    for one in importers:
+        one.join()
+    assert [one.exitcode for one in importers] == [0] * 4
+    assert len(Store(tmp_path / "store").run_ids()) == 1
+
+
+def test_an_import_that_ends_early_leaves_nothing_that_would_pass_for_the_file(
+    tmp_path, monkeypatch
+):
+    """A run with some of its rows would be known afterwards, and the others lost."""
+    rows = [RESULT | {"run_number": k} for k in range(5)]
+    path, store = written(tmp_path, "sweep.json", rows), Store(tmp_path / "store")
+    written_so_far = []
+    real = Path.write_bytes
+
+    def full(self, content):
+        written_so_far.append(self)
+        if len(written_so_far) > 9:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(self, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", full)
+        with pytest.raises(DiskFullError, match="none of them was stored") as caught:
+            import_files([path], store)
+    assert "import again" in str(caught.value)
+    assert store.run_ids() == []
+    (run,) = import_files([path], store).runs
+    assert len(run.trial_ids()) == 5
+
+
+def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path):
+    path, store = written(tmp_path, "r.json", RESULT), Store(tmp_path / "store")
+    old, young = (store.path / f".{name}.1.tmp" / "trials" for name in ("old", "young"))
+    old.mkdir(parents=True)
+    young.mkdir(parents=True)
+    os.utime(old.parent, (0, 0))
+    import_files([path], store)
+    assert not old.parent.exists()
+    assert young.exists()
+
+
+def test_a_store_of_thousands_of_rows_waits_for_the_disk_once(tmp_path, monkeypatch):
+    waits = []
+    monkeypatch.setattr(os, "fsync", waits.append)
+    rows = [RESULT | {"run_number": k} for k in range(300)]
+    run = imported(tmp_path, written(tmp_path, "sweep.json", rows))
+    assert len(run.trial_ids()) == 300
+    assert len(waits) < 10 or os.uname().sysname != "Linux"
+
+
+@pytest.mark.parametrize("devices", [0, -1, 10**12])
+def test_a_number_of_devices_that_nobody_has_is_refused(tmp_path, devices):
+    with pytest.raises(UsageError, match="no number of devices"):
+        imported(tmp_path, written(tmp_path, "r.json", RESULT), devices=devices)
+
+
+def test_times_of_nothing_and_negative_numbers_are_missing_with_what_the_file_has(tmp_path):
+    """vLLM writes a TPOT of 0 where no answer has a second token: the best on any front."""
+    odd = RESULT | {"median_tpot_ms": 0.0, "mean_ttft_ms": -5.0, "output_throughput": -3}
+    run = imported(tmp_path, written(tmp_path, "r.json", odd))
+    (trial,) = [run.trial(name) for name in run.trial_ids()]
+    reasons = {name: trial.metrics[name].reason
+               for name in ("tpot_compat_s_p50", "ttft_s_mean", "output_tok_s")}  # fmt: skip
+    assert reasons == {
+        "tpot_compat_s_p50": "the file has 0.0 for it",
+        "ttft_s_mean": "the file has -5.0 for it",
+        "output_tok_s": "the file has -3 for it",
+    }
+    assert all(trial.metrics[name].value is None for name in reasons)
+
+
+NAMES = [
+    "日本語 🦙 файл.json",
+    "a\nb[red]\x1b[31m.json",
+    "-rf.json",
+    "bad\udcffname.json",
+    "a" * 250,
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_of_any_name_is_imported_and_outlived(tmp_path, name):
+    path = tmp_path / name
+    path.write_text(json.dumps(RESULT), encoding="utf-8")
+    run = imported(tmp_path, path)
+    path.unlink()
+    again = Store(tmp_path / "store").run(run.run_id)
+    assert len(again.points()) == 1
+    assert again.origin["files"][0]["name"].startswith(name[:3])
+
+
 def test_results_of_one_configuration_are_kept_apart(tmp_path):
     second = RESULT | {"output_throughput": 190.0}
     paths = [written(tmp_path, f"{k}.json", one) for k, one in enumerate((RESULT, second))]
@@ -110,3 +233,14 @@ def test_a_trial_reads_back_as_it_was_stored(tmp_path):
     assert kept["median_tpot_ms"].unit == "s"
     assert kept["1 / median_tpot_ms"].metric == "tok_s_user_p50"
     assert trial.metrics["ttft_s_mean"].n == 100
+
+
+@pytest.mark.parametrize("act", [
+    lambda run, store: resume(store, run.run_id, retry_failed=True),
+    lambda run, _: chosen_points(run, (USER, RATE), None),
+    lambda run, store: replan(run, store),
+], ids=["resume", "confirm", "reproduce"])  # fmt: skip
+def test_what_was_imported_cannot_be_measured_again_and_says_so(tmp_path, act):
+    run = imported(tmp_path, written(tmp_path, "r.json", RESULT))
+    with pytest.raises(UsageError, match="imported from vLLM bench serve"):
+        act(run, Store(tmp_path / "store"))
