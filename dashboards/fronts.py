@@ -98,7 +98,7 @@ def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.Da
     """Valid rows that reach `target` on x (None: all), best y first, with `on_front` and `kind`.
 
     Rows of unlike models or workloads are ranked apart. `chance` is that of being on the front;
-    with a target, that of being the best of the group that reaches it.
+    with a target, that of being the best of the group that reaches it. NaN without an interval.
     """
     usable = points["valid"] & points[[found.x.metric, found.y.metric]].notna().all(axis=1)
     rows = points[usable].copy()
@@ -108,7 +108,8 @@ def ranked(points: pd.DataFrame, found: wb.Front, target: float | None) -> pd.Da
     rows["chance"] = found.probability[usable.to_numpy(bool)] if sure else float("nan")
     if target is not None:
         if sure:
-            rows["chance"] = rows["trial_id"].map(_best_chances(found, target)).fillna(0.0)
+            best = rows["trial_id"].map(_best_chances(found, target)).fillna(0.0)
+            rows["chance"] = best.where(rows["chance"].notna())
         reach = rows[found.x.metric]
         rows = rows[reach >= target if found.x.direction == "max" else reach <= target]
     upwards = [True, found.y.direction == "min"]

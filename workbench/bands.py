@@ -95,7 +95,8 @@ class Bands:
         found = np.full(len(self._points.values), np.nan)
         for group, rows in self._points.groups.items():
             cloud = self._cloud(group)
-            found[rows] = 0.0
+            untold = np.isnan(self._points.bounds[rows]).all(axis=(1, 2))
+            found[rows] = np.where(untold, np.nan, 0.0)
             share = on_front(cloud.draws).mean(axis=0)
             found[cloud.rows] = np.where(cloud.known, share, np.nan)
         return found

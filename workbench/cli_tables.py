@@ -105,7 +105,9 @@ def show_front(points: pd.DataFrame, front: Front) -> None:
         ]
         show_table(title, headers, cells, whole=("trial",))
     if front.groups:
-        say(f"{points_legend(points)}. In brackets: 95 % intervals, {_bases(points)}.")
+        spans = points[[f"{name}.low" for name in axes]].notna().any(axis=None)
+        brackets = f" In brackets: 95 % intervals, {_bases(points)}." if spans else ""
+        say(f"{points_legend(points)}.{brackets}")
         _say_chances(front)
     else:
         say(_no_front(points, front))

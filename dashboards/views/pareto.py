@@ -10,7 +10,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, fronts, markup, parts, reading, trial_view
-from workbench.figures import Look, headline, number, pareto, plural, target_marks
+from workbench.figures import MISSING, Look, headline, number, pareto, plural, target_marks
 
 MAX_ROWS = 200
 TABLE = "pareto.table"
@@ -179,6 +179,7 @@ def _ranking(points: pd.DataFrame, found: wb.Front, view: View) -> None:
     told = fronts.bases(rows, (view.y, view.x))
     among = f" Intervals: 95 %, {told[0]}." if len(told) == 1 else ""
     among += " Chances are among the points of one colour." if view.by else ""
+    among += _untold_note(rows, len(points))
     parts.html(_ranking_note(len(rows), len(points), target, among))
     shown = rows.head(MAX_ROWS)
     if not shown.empty:
@@ -219,6 +220,15 @@ def _ranking_note(count: int, total: int, target: float | None, among: str) -> s
         f"{plural(count, 'valid point')} of {total:,}{reach}{cut}. Select a row to see its trial."
         + among
     )
+
+
+def _untold_note(rows: pd.DataFrame, total: int) -> str:
+    """What a dash in the column of chances means; empty where there is none."""
+    if not rows["chance"].isna().any():
+        return ""
+    if total > fronts.SURE_UP_TO:
+        return f" {MISSING}: chances only up to {fronts.SURE_UP_TO:,} points; filter."
+    return f" {MISSING}: no chance can be told of a point without an interval."
 
 
 def _table(rows: pd.DataFrame, points: pd.DataFrame, view: View) -> None:

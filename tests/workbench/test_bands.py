@@ -164,6 +164,12 @@ def test_points_without_an_interval_have_no_chance_told_and_are_counted():
     assert front.band().exact == 1
 
 
+def test_a_beaten_point_without_an_interval_has_no_chance_told_either():
+    front = pareto(table([(10.0, 10.0), (1.0, 1.0)]), USER, RATE)
+    assert not front.on_front[1]
+    assert np.isnan(front.probability).all()
+
+
 def test_points_that_do_not_compete_have_no_chance_told():
     points = table([(10.0, 1.0, 0.05), (5.0, 2.0, 0.05)])
     points.loc[1, "valid"] = False
