@@ -27,6 +27,7 @@ class Holdings:
 
     def __init__(self, limits: SchedulerLimits) -> None:
         self._limits = limits
+        self._block_tokens = limits.block_tokens
         self.blocks = Pool(limits.blocks)
         self.slots = Pool(limits.max_num_seqs)
         self._host_blocks = Pool(limits.host_blocks)
@@ -44,7 +45,7 @@ class Holdings:
 
     def missing(self, sequence: Sequence, tokens: int) -> int:
         """Blocks that it must take before its caches hold `tokens` rows."""
-        return max(0, self._limits.blocks_for(tokens) - len(sequence.blocks))
+        return max(0, -(-tokens // self._block_tokens) - len(sequence.blocks))
 
     def grow(self, sequence: Sequence, tokens: int) -> None:
         """Take the missing blocks, which must be available."""

@@ -44,13 +44,13 @@ class Planner:
     def plan(self, step: int, time_ns: int) -> StepPlan:
         """Choose the rows of step number `step`; takes slots and blocks, preempts."""
         plan = StepPlan(number=step, budget=self._limits.max_num_batched_tokens)
-        decoding: list[Sequence] = []
-        prefilling: list[Sequence] = []
+        decoding: dict[Sequence, int] = {}
+        prefilling: dict[Sequence, int] = {}
         for sequence in self._queues.running:
             if not sequence.is_decoding:
-                prefilling.append(sequence)
+                prefilling[sequence] = self._next_known(sequence)
             elif not sequence.will_end:
-                decoding.append(sequence)
+                decoding[sequence] = 1
         self._place_all(decoding, plan)
         if self._limits.draft_length:
             self._deal_drafts(plan, self._next_chunk(prefilling))
@@ -59,20 +59,20 @@ class Planner:
             self._admit(plan, time_ns)
         return plan
 
-    def _place_all(self, sequences: list[Sequence], plan: StepPlan) -> None:
-        for sequence in sequences:
+    def _place_all(self, wanted: dict[Sequence, int], plan: StepPlan) -> None:
+        """Place sequences in order, with the rows that each wants next."""
+        block_tokens = self._limits.block_tokens
+        for sequence, known in wanted.items():
             if sequence.state is not SequenceState.RUNNING:
                 continue
-            known = 1 if sequence.is_decoding else self._next_known(sequence)
             if known > plan.budget:
                 break  # nobody overtakes
-            if not self._holdings.missing(sequence, sequence.computed + known):
-                plan.place(sequence, known)
-            elif self._make_room(sequence, known, plan):
+            if sequence.computed + known > len(sequence.blocks) * block_tokens:
+                if not self._make_room(sequence, known, plan):
+                    plan.lacks_blocks(sequence)
+                    continue
                 self._holdings.grow(sequence, sequence.computed + known)
-                plan.place(sequence, known)
-            else:
-                plan.lacks_blocks(sequence)
+            plan.place(sequence, known)
 
     def _next_known(self, sequence: Sequence) -> int:
         """Rows of its next step: the newest token, or the next chunk of what must be replayed."""
@@ -80,10 +80,10 @@ class Planner:
         boundary = (sequence.computed // chunk + 1) * chunk
         return min(boundary, sequence.most_tokens) - sequence.computed
 
-    def _next_chunk(self, prefilling: list[Sequence]) -> int:
+    def _next_chunk(self, prefilling: dict[Sequence, int]) -> int:
         """Rows that the next chunk of a prompt wants; 0 where no prompt can have one."""
         waiting = self._queues.waiting[:1] if self._holdings.slots.available else []
-        first = prefilling[:1] or [s for s in waiting if self._has_room(s, self._promised())]
+        first = [*prefilling][:1] or [s for s in waiting if self._has_room(s, self._promised())]
         return self._next_known(first[0]) if first else 0
 
     def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
@@ -116,15 +116,17 @@ class Planner:
     def _deal_all(self, plan: StepPlan, kept: int) -> bool:
         """Give everyone all drafts at once, where the rounds would come to that; else nothing."""
         most, holdings = self._limits.draft_length, self._holdings
+        block_tokens = self._limits.block_tokens
         drafts: dict[Sequence, int] = {}
         growing: list[tuple[Sequence, int]] = []
         missing = 0
         for sequence, known in plan.known.items():
-            count = drafts[sequence] = max(0, min(most, sequence.can_draft))
-            lacks = holdings.missing(sequence, sequence.computed + known + count)
-            if lacks:
-                missing += lacks
-                growing.append((sequence, sequence.computed + known + count))
+            wanted = sequence.can_draft
+            count = drafts[sequence] = most if wanted >= most else max(0, wanted)
+            rows = sequence.computed + known + count
+            if rows > len(sequence.blocks) * block_tokens:
+                missing += holdings.missing(sequence, rows)
+                growing.append((sequence, rows))
         is_tight = sum(drafts.values()) > plan.budget - kept
         if is_tight or plan.short is not None or missing > holdings.blocks.available:
             return False

@@ -205,29 +205,31 @@ class Scheduler:
         self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
     ) -> RequestOutput:
         sequence, counts, drafts = entry.sequence, self.counts, entry.drafts
-        is_first = sequence.output_tokens == 0
+        is_first = len(sequence.tokens) == sequence.prompt_tokens
         token_ids, reason = sequence.until_stop(result.token_ids, self.limits.eos_token_id)
-        accepted = min(result.accepted, len(token_ids)) if drafts else 0
+        count = len(token_ids)
+        accepted = min(result.accepted, count) if drafts else 0
         sequence.tokens.extend(token_ids)
-        counts.output_tokens += len(token_ids)
+        counts.output_tokens += count
         counts.proposed_tokens += drafts
         counts.accepted_tokens += accepted
         if reason is not None:
             self._planner.forecast.record(sequence)
             self._finish(sequence)
-        return RequestOutput(
-            request_id=sequence.request.request_id,
-            token_ids=token_ids,
-            time_ns=time_ns,
-            finish_reason=reason,
-            logprobs=result.logprobs[: len(token_ids)] if result.logprobs else (),
-            prompt_logprobs=sequence.whole_prompt_logprobs() if is_first else None,
-            proposed=drafts,
-            accepted=accepted,
-            verify_steps=1 if drafts else 0,
-            arrived_ns=sequence.arrived_ns,
-            first_scheduled_ns=sequence.first_scheduled_ns,
-            preemptions=sequence.preemptions,
+        return RequestOutput(  # by place: a step has hundreds
+            sequence.request.request_id,
+            token_ids,
+            time_ns,
+            reason,
+            None,
+            result.logprobs[:count] if result.logprobs else (),
+            sequence.whole_prompt_logprobs() if is_first else None,
+            drafts,
+            accepted,
+            1 if drafts else 0,
+            sequence.arrived_ns,
+            sequence.first_scheduled_ns,
+            sequence.preemptions,
         )
 
     def _finish(self, sequence: Sequence) -> None:

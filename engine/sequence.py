@@ -34,7 +34,7 @@ class HostCopy:
     slot: Handle
 
 
-@dataclass(eq=False, kw_only=True)
+@dataclass(eq=False, kw_only=True, slots=True)
 class Sequence:
     """One token stream. The scheduler alone changes it; the runner reads it.
 
@@ -95,7 +95,7 @@ class Sequence:
     @property
     def can_draft(self) -> int:
         """Most drafts worth verifying: one token of every step is the target's own."""
-        return self.last_length - self.most_tokens - 1
+        return self.last_length - len(self.tokens) - self.unsettled - 1
 
     def stopping_ids(self, eos_token_id: int) -> frozenset[int]:
         """Token ids that end this sequence."""
@@ -109,7 +109,7 @@ class Sequence:
         self, token_ids: tuple[int, ...], eos_token_id: int
     ) -> tuple[tuple[int, ...], FinishReason | None]:
         """The new tokens up to one that stops the sequence, and why it ends with them, if so."""
-        stops = self.stopping_ids(eos_token_id)
+        stops = self.stops if self.stops is not None else self.stopping_ids(eos_token_id)
         if stops or self.stop_strings is not None:
             free = max(0, self.request.sampling.min_tokens - self.output_tokens)
             for index, token_id in enumerate(token_ids):

@@ -46,19 +46,17 @@ def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResu
     shape = inputs.key.shape
     choices = shape.sequences * shape.rows
     tokens, finite, accepted = packed.split((choices, choices, shape.sequences))
-    each = zip(
-        inputs.entries,
-        tokens.view(-1, shape.rows).tolist(),
-        finite.view(-1, shape.rows).tolist(),
-        accepted.tolist(),
-        strict=False,  # behind the entries there is padding
-    )
-    return [
-        SequenceResult(token_ids=tuple(chosen[: stands + 1]), accepted=stands)
-        if all(is_finite[: stands + 1])
-        else SequenceResult(error=_NOT_FINITE)
-        for _, chosen, is_finite, stands in each
+    counts = accepted.tolist()[: len(inputs.entries)]  # behind the entries there is padding
+    results = [
+        SequenceResult(tuple(chosen[: stands + 1]), stands)
+        for chosen, stands in zip(tokens.view(-1, shape.rows).tolist(), counts, strict=False)
     ]
+    if not finite.all():
+        rows = finite.view(-1, shape.rows).tolist()
+        for index, stands in enumerate(counts):
+            if not all(rows[index][: stands + 1]):
+                results[index] = SequenceResult(error=_NOT_FINITE)
+    return results
 
 
 def _result(

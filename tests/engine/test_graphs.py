@@ -12,6 +12,7 @@ from engine.config import EngineConfig
 from engine.request import FinishReason, Request, SamplingParams
 from tests.engine.test_v41_property import EXACT, alone
 from tests.fakes.in_place_ops import IN_PLACE
+from tests.fakes.late_device import late_engine
 from tests.fakes.null_device import erratic_engine
 from tests.fakes.recorder import FakeRecorder, RecordingRefusedError
 from tests.fakes.serving import run, text
@@ -23,10 +24,13 @@ KEEP = PLAIN.window + 6
 GREEDY = SamplingParams(temperature=0.0, max_tokens=12, ignore_eos=True)
 
 
-def engine(recorder, delays=0, **values):
+def config_of(**values):
     defaults = {"draft_length": 2, "max_num_seqs": 4, "block_tokens": 4, "cache_tokens": 400}
-    config = EngineConfig(**{**EXACT, "replay_keep_tokens": KEEP, **defaults, **values})
-    return erratic_engine(config, IN_PLACE_SOURCE, delays, recorder)
+    return EngineConfig(**{**EXACT, "replay_keep_tokens": KEEP, **defaults, **values})
+
+
+def engine(recorder, delays=0, **values):
+    return erratic_engine(config_of(**values), IN_PLACE_SOURCE, delays, recorder)
 
 
 def ask(name, prompt=(5, 6, 7), **params):
@@ -104,6 +108,38 @@ def test_replayed_steps_say_what_each_request_says_alone_whatever_the_schedule(
         is_whole = outputs[-1].finish_reason not in (FinishReason.ABORT, FinishReason.TIMEOUT)
         assert said == (whole if is_whole else whole[: len(said)])
     assert target.stats().blocks_used == 0
+
+
+@settings(max_examples=max(3, settings().max_examples // 16))
+@given(arriving=arrivals, schedule=schedules, delays=st.integers(0, 99))
+def test_steps_read_nothing_that_the_host_has_changed_since_it_submitted_them(
+    arriving, schedule, delays
+):
+    config = config_of(**{**schedule, "overlap": True, "swap_tokens": 0})
+    target, _ = late_engine(config, IN_PLACE_SOURCE, delays)
+    requests, heard = serve(target, arriving)
+    keep = 10**6 if schedule["replay_mode"] == "off" else KEEP
+    for name, outputs in heard.items():
+        assert outputs[-1].error is None
+        said = [token for output in outputs for token in output.token_ids]
+        whole = expected(requests[name], keep)
+        assert said == (
+            whole if outputs[-1].finish_reason != FinishReason.ABORT else whole[: len(said)]
+        )
+
+
+@pytest.mark.parametrize("draft_length", [0, 3])
+def test_two_steps_in_flight_share_neither_numbers_nor_results(draft_length):
+    config = config_of(draft_length=draft_length, max_num_seqs=3)
+    target, device = late_engine(config, IN_PLACE_SOURCE, 1)
+    requests = [ask(str(n), range(3, 6 + n), max_tokens=20 + n) for n in range(3)]
+    for request in requests:
+        target.add_request(request)
+    outputs = run(target)
+    for request in requests:
+        assert text(outputs, request.request_id) == expected(request)
+    assert device.late > 5
+    assert device.recorder.recorded
 
 
 @pytest.mark.parametrize("draft_length", [0, 3])
