@@ -202,11 +202,10 @@ class _Rows:
             return None
         if not all(entry.known == 1 and entry.samples for entry in entries):
             return None
-        table = np.array(
-            [(*e.slot, e.first, e.drafts, e.settled, e.block_count) for e in entries],
-            dtype=np.int64,
-        )
-        return cls(entries, *table.T)
+        _, first, _, drafts, settled, _, _, slot, _, blocks = zip(*entries, strict=True)
+        slots, generations = zip(*slot, strict=True)
+        table = np.array((slots, generations, first, drafts, settled, blocks), dtype=np.int64)
+        return cls(entries, *table)
 
 
 def _padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:

@@ -29,6 +29,8 @@ class _Program:
     numbers: Tensor
     graph: RecordedGraph | None = None
     is_refused: bool = False  # the device could not record it
+    runs: int = 0  # operation by operation, since it has no graph
+    patience: int = 1  # runs before it is recorded; twice as many each time it was pushed out
 
 
 class DecodeGraphs:
@@ -36,7 +38,8 @@ class DecodeGraphs:
 
     The first step of a key runs as it is, which compiles what it needs. The second one is
     recorded and replayed, as are all after it. Graphs that go beyond the recorder's budget
-    push out those that were used longest ago.
+    push out those that were used longest ago; what was pushed out is recorded again later each
+    time, so that keys which do not fit together do not push each other out at every step.
     """
 
     def __init__(
@@ -65,16 +68,18 @@ class DecodeGraphs:
     def run(self, inputs: DecodeInputs) -> tuple[Tensor, ...]:
         """What the step returns; overwritten by the next step of its key."""
         key, program = inputs.key, self._programs.get(inputs.key)
-        is_new = program is None
         if program is None:
             program = _Program(torch.empty_like(inputs.numbers, device=self._device))
             self._programs[key] = program
         self._programs.move_to_end(key)
         program.numbers.copy_(inputs.numbers, non_blocking=True)
-        if not is_new and program.graph is None and not program.is_refused:
+        is_due = program.runs >= program.patience and not program.is_refused
+        if program.graph is None and is_due:
             self._record(key, program)
         if program.graph is None:
-            return self._run(program.numbers, key)
+            results = self._run(program.numbers, key)
+            program.runs += 1
+            return results
         self.replayed += 1
         return program.graph.replay()
 
@@ -103,5 +108,6 @@ class DecodeGraphs:
                 return
             if program.graph is not None:
                 self._recorder.forget(program.graph)
-                program.graph = None
+                program.graph, program.runs = None, 0
+                program.patience *= 2
                 _log.warning("graph dropped shape=%s budget_mib=%d", key.shape, budget // _MIB)

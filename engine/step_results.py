@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from engine.logprobs import LogprobRows, entries
 from engine.step import SequenceResult
 
@@ -45,14 +47,14 @@ def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResu
     """The same of a uniform decode step, whose sequences have as many rows each, used or not."""
     shape = inputs.key.shape
     choices = shape.sequences * shape.rows
-    tokens, finite, accepted = packed.split((choices, choices, shape.sequences))
+    tokens, finite, accepted = np.split(packed.numpy(), (choices, 2 * choices))
     counts = accepted.tolist()[: len(inputs.entries)]  # behind the entries there is padding
     results = [
         SequenceResult(tuple(chosen[: stands + 1]), stands)
-        for chosen, stands in zip(tokens.view(-1, shape.rows).tolist(), counts, strict=False)
+        for chosen, stands in zip(tokens.reshape(-1, shape.rows).tolist(), counts, strict=False)
     ]
     if not finite.all():
-        rows = finite.view(-1, shape.rows).tolist()
+        rows = finite.reshape(-1, shape.rows).tolist()
         for index, stands in enumerate(counts):
             if not all(rows[index][: stands + 1]):
                 results[index] = SequenceResult(error=_NOT_FINITE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,8 @@ class CudaAccelerator:
                 done = torch.cuda.Event()
                 done.record()
         except Exception as error:  # noqa: BLE001  raised again by `wait`
+            with suppress(RuntimeError):  # what was queued of it still reads the host's buffers
+                self.synchronize()
             return DoneTicket(error=error)
         return _CudaTicket(done, results)
 

@@ -88,7 +88,8 @@ def write_latents(
         cos, sin = into.turn.cos.contiguous(), into.turn.sin.contiguous()
         held = (x, into.where, into.where, into.where)
         if pairs is not None:
-            held = (pairs.tails, pairs.old, pairs.previous, pairs.keep)
+            rows_of = (pairs.old, pairs.previous, pairs.keep)
+            held = (pairs.tails, *(numbers.contiguous() for numbers in rows_of))
         latent_kernel[(rows,)](
             x,
             *held,

@@ -520,7 +520,9 @@ def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Ch
         if narrowing is None
         else (narrowing.top_k, narrowing.top_p, narrowing.min_p)
     )
-    rule = (logits, positions, rules.temperatures, rules.seeds, top_k, top_p)
+    numbers = (positions, rules.temperatures, rules.seeds, top_k, top_p, min_p)
+    *numbers, min_p = (values.contiguous() for values in numbers)
+    rule = (logits, *numbers)
     sizes = (vocab, logits.stride(0), parts)
     constants = {
         "HAS_NARROWING": narrowing is not None,

@@ -8,8 +8,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.batch import DecodeShape
 from engine.config import EngineConfig
+from engine.decode_inputs import DecodeInputs, DecodeKey
+from engine.graphs import DecodeGraphs
 from engine.request import FinishReason, Request, SamplingParams
+from engine.sampling import ChoiceRule
 from tests.engine.test_v41_property import EXACT, alone
 from tests.fakes.in_place_ops import IN_PLACE
 from tests.fakes.late_device import late_engine
@@ -285,6 +289,19 @@ def test_graphs_beyond_the_budget_push_out_those_used_longest_ago():
     assert recorder.recorded >= 3
     assert recorder.forgotten == recorder.recorded - 1
     assert (stats.graphs, stats.graph_bytes) == (1, 1)
+
+
+def test_keys_that_do_not_fit_together_are_not_recorded_at_every_turn():
+    recorder = FakeRecorder(budget=1)
+    graphs = DecodeGraphs(recorder, lambda numbers, key: (numbers + 1,), "cpu")
+    for turn in range(400):
+        key = DecodeKey(
+            DecodeShape(sequences=1, rows=1 + turn % 2, context=8), ChoiceRule.GREEDY, 1
+        )
+        (found,) = graphs.run(DecodeInputs((), key, torch.tensor([turn])))
+        assert found.tolist() == [turn + 1]
+    assert 4 <= recorder.recorded <= 16
+    assert graphs.count == 1
 
 
 def test_a_step_that_cannot_be_recorded_runs_as_it_is():

@@ -10,6 +10,7 @@ def test_every_variant_is_timed_over_as_many_steps_and_says_the_same():
     found = list(measure(SmallSource(encoder=(1,), decoder=(1, 1)), values, load))
     assert [one.variant for one in found] == list(VARIANTS)
     assert len({one.text for one in found}) == 1
+    assert all(one.repeats and not one.other_texts for one in found)
     for one in found:
         assert (one.steps, one.replayed_steps) == (6, 0)
         assert one.tokens_per_s > 0

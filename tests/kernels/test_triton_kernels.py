@@ -82,6 +82,36 @@ for rows in (torch.randn(4, 16), torch.full((4, 16), torch.nan)):
 """
 )
 
+VIEWS = (
+    INTERPRETED
+    + """
+from kernels.attention.reference import OwnRows
+from kernels.attention.triton_cuda import attend_cached
+from kernels.cache_ops.reference import CachedRows
+from kernels.sampling.reference import SamplingRules
+from kernels.sampling.triton_cuda import choose_tokens
+
+def spread(value):
+    return torch.tensor([value]).expand(3)  # rows of one sequence: all lie in one place
+
+cache = CachedRows(tensor=torch.randn(20, 16), width=16, packing=None)
+queries, sink = torch.randn(3, 2, 16), torch.zeros(2)
+views = (spread(2), spread(7), spread(3))
+found = []
+for slots, positions, floors in (views, [view.clone() for view in views]):
+    own = OwnRows(
+        cache=cache, ring=5, length=4, slots=slots, positions=positions, floors=floors
+    )
+    warmth = torch.tensor([0.8], dtype=torch.float64).expand(3)
+    rules = SamplingRules(temperatures=warmth, seeds=slots, narrowing=None)
+    drawn = choose_tokens((torch.arange(150) % 50 % 7).view(3, 50).float(), positions, rules)
+    found.append((attend_cached(queries, own, None, sink, 0.25), drawn.token_ids))
+assert torch.equal(found[0][0], found[1][0])
+assert torch.equal(found[0][1], found[1][1])
+assert len(set(found[0][1].tolist())) == 1
+"""
+)
+
 
 def run(code, **variables):
     environ = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
@@ -101,6 +131,11 @@ def test_every_kernel_agrees_with_its_definition_in_the_interpreter():
 def test_odd_values_are_rounded_and_chosen_as_by_the_definitions_in_the_interpreter():
     pytest.importorskip("triton", reason="triton is not installed")
     run(ODD_VALUES, TRITON_INTERPRET="1")
+
+
+@pytest.mark.timeout(250)
+def test_numbers_of_rows_may_be_views_of_one_in_the_interpreter():
+    run(VIEWS, TRITON_INTERPRET="1")
 
 
 @pytest.mark.timeout(250)
