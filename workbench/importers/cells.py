@@ -78,6 +78,11 @@ def numbers(value: object) -> list[float]:
     return [found for cell in listed(value) if (found := number(cell)) is not None]
 
 
+def texts(value: object) -> tuple[str, ...]:
+    """The texts of a list that say something, in order."""
+    return tuple(found for cell in listed(value) if (found := text(cell)) is not None)
+
+
 def at(value: object, *path: str) -> object:
     """What stands at the end of a path of names; None where the path ends before."""
     for name in path:

@@ -50,6 +50,7 @@ class ForeignPoint:
     failed: int | None = None
     devices: int | None = None  # allocated, as the file tells them
     invalid: str | None = None  # why the tool itself does not stand by it
+    labels: tuple[str, ...] = ()  # of a trial of this workbench: `indicative` and the like
     repeat: int = 0
     duration_s: float | None = None
     telemetry: tuple[TelemetrySample, ...] = ()

@@ -188,7 +188,7 @@ def _records(batch: Sequence[Imported]) -> list[TrialRecord]:
             duration_s=points[k].duration_s or 0.0,
             window_s=None,
             metrics=_metrics(points[k], one.format.tool),
-            labels=(f"imported from {one.format.tool}",),
+            labels=tuple(dict.fromkeys((f"imported from {one.format.tool}", *points[k].labels))),
             telemetry=points[k].telemetry,
             foreign=points[k].numbers,
         )

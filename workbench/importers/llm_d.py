@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 
 from experiments.records import AxisValue, ForeignNumber
-from workbench.importers.cells import at, axis, count, mapping, number, rows, text
+from workbench.importers.cells import at, axis, count, mapping, number, rows, text, texts
 from workbench.importers.document import Document, Form
 from workbench.importers.foreign import (
     Column,
@@ -70,6 +70,7 @@ def _read(document: Document) -> Foreign:
         samples=done,
         failed=failures,
         devices=_devices(report),
+        labels=texts(at(report, "run", "keywords")) if tool == OURS else (),
         duration_s=_duration(report),
     )
     version = f"{tool} in Benchmark Report {text(str(report.get('version')))}"

@@ -5,12 +5,13 @@ What was measured is kept with it: these points were measured by the workbench, 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from experiments.records import AxisValue, MetricValue
 from workbench.catalogue import METRICS
 from workbench.cost import COST_METRICS
-from workbench.importers.cells import axis, count, number, text
+from workbench.importers.cells import axis, count, number, text, texts
 from workbench.importers.document import Document, Form
 from workbench.importers.foreign import Foreign, ForeignPoint, Format
 
@@ -47,10 +48,23 @@ def _point(row: Mapping[str, str]) -> ForeignPoint:
         workload=_settings(row, "workload."),
         numbers=(),
         invalid=None if valid else f"{row.get('state')}: {told}",
+        labels=_labels(row.get("labels") or ""),
         repeat=count(row.get("repeat")) or 0,
         metrics={name: _metric(row, name) for name in METRICS
-                 if row.get(f"{name}.n") and name not in COST_METRICS},
+                 if _is_told(row, name) and name not in COST_METRICS},
     )  # fmt: skip
+
+
+def _labels(cell: str) -> tuple[str, ...]:
+    try:
+        return texts(json.loads(cell))
+    except (ValueError, RecursionError):
+        return ()
+
+
+def _is_told(row: Mapping[str, str], name: str) -> bool:
+    """Also without a count of samples: other tools often write none."""
+    return any(row.get(f"{name}{part}") for part in ("", ".n", ".reason"))
 
 
 def _settings(row: Mapping[str, str], prefix: str) -> dict[str, AxisValue]:

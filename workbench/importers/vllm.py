@@ -11,7 +11,17 @@ from collections.abc import Mapping
 
 from experiments.records import AxisValue, ForeignNumber
 from workbench.grouping import LOAD_FIELDS
-from workbench.importers.cells import axis, count, listed, mapping, number, numbers, rows, text
+from workbench.importers.cells import (
+    axis,
+    count,
+    listed,
+    mapping,
+    number,
+    numbers,
+    rows,
+    text,
+    texts,
+)
 from workbench.importers.document import Document, Form
 from workbench.importers.foreign import (
     SERVER,
@@ -115,9 +125,18 @@ def serve_point(row: Mapping[str, object]) -> ForeignPoint:
         numbers=found + leftovers(row, taken),
         samples=done,
         failed=count(row.get("failed")),
+        invalid=_doubt(row),
+        labels=texts(row.get("workbench_labels")),
         repeat=count(row.get("run_number", row.get("workbench_repeat"))) or 0,
         duration_s=number(row.get("duration")),
     )
+
+
+def _doubt(row: Mapping[str, object]) -> str | None:
+    """Why a trial of our own export did not pass its gates."""
+    if row.get("workbench_state") != "invalid":
+        return None
+    return text(row.get("workbench_reason")) or "invalid, no reason kept"
 
 
 def _engine(row: Mapping[str, object]) -> dict[str, AxisValue]:

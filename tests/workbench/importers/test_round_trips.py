@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from experiments.records import MetricValue
+from experiments.records import MetricValue, TrialState
 from tests.fakes import measured, records
-from tests.fakes.foreign_files import imported
+from tests.fakes.foreign_files import FOLDER, imported
 from workbench.cost import COST_METRICS
 from workbench.exports.llm_d import llm_d_files
 from workbench.exports.tables import points_csv
@@ -93,3 +93,40 @@ def test_points_of_csv_that_are_not_valid_stay_so(tmp_path):
     mine, theirs = run.trials(), imported(tmp_path, path).points()
     assert theirs["valid"].sum() == mine["valid"].sum()
     assert theirs.loc[~theirs["valid"], "reason"].notna().all()
+
+
+def test_csv_of_an_imported_run_without_counts_of_samples(tmp_path):
+    """A row of InferenceX tells no number of requests; its numbers and their bases come back."""
+    theirs = imported(tmp_path, FOLDER / "inferencex/agg_dsr1_1k1k.json")
+    path = tmp_path / "points.csv"
+    path.write_bytes(points_csv([theirs]))
+    again = imported(tmp_path, path)
+    before, after = (run.trials().reset_index(drop=True) for run in (theirs, again))
+    for name in ("tok_s_user_p50", "total_tok_s_device", "ttft_s_p99", "icl_s_mean"):
+        assert after[name].tolist() == before[name].tolist()
+        assert after[f"{name}.basis"].tolist() == before[f"{name}.basis"].tolist()
+        assert after[f"{name}.n"].isna().all()
+
+
+@pytest.mark.parametrize("export", ["vllm", "llm-d", "csv"])
+def test_labels_come_back(tmp_path, export):
+    item = dataclasses.replace(measured.trial(count=40), labels=("indicative",))
+    run = records.fill_store(tmp_path / "ours", [item])
+    (content,) = exported(run, export)
+    assert "indicative" in back(tmp_path, content)["labels"]
+
+
+@pytest.mark.parametrize("export", ["vllm", "csv"])
+def test_a_trial_that_a_gate_failed_comes_back_as_such(tmp_path, export):
+    item = dataclasses.replace(measured.trial(count=40), state=TrialState.INVALID,
+                               reason="client: it fell behind")  # fmt: skip
+    run = records.fill_store(tmp_path / "ours", [item])
+    (content,) = exported(run, export)
+    point = back(tmp_path, content)
+    assert not point["valid"]
+    assert "it fell behind" in point["reason"]
+
+
+def exported(run, form):
+    made = {"vllm": vllm_files, "llm-d": llm_d_files, "csv": lambda run: {"": points_csv([run])}}
+    return made[form](run).values()
