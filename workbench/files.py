@@ -158,12 +158,20 @@ def remove_leftovers(folder: Path, *, before: datetime | None = None) -> None:
     `before`: only what has not changed since, where others write into `folder` without the lock.
     """
     for path in folder.glob(".*.tmp"):
-        if before is not None and path.stat().st_mtime >= before.timestamp():
+        if before is not None and not _is_older(path, before):
             continue
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)
         else:
             path.unlink(missing_ok=True)
+
+
+def _is_older(path: Path, moment: datetime) -> bool:
+    """False for what has gone meanwhile: its writer gave it its name."""
+    try:
+        return path.stat().st_mtime < moment.timestamp()
+    except FileNotFoundError:
+        return False
 
 
 @contextmanager

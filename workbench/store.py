@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -92,7 +92,8 @@ class Store:
         files = {f"trials/{record.trial_id}/{name}": content
                  for record in records for name, content in contents(record).items()}  # fmt: skip
         run_id = self._begun(facts, files)
-        Index(self.path).add(run_id, [document(record) for record in records])
+        with suppress(StoreError):  # the run is stored; an index that lags is allowed for
+            Index(self.path).add(run_id, [document(record) for record in records])
         return self.run(run_id)
 
     def _begun(self, facts: RunFacts, files: Mapping[str, bytes]) -> str:

@@ -12,6 +12,7 @@ from tests.fakes.foreign_files import FOLDER, imported, written
 from workbench.confirm import chosen_points
 from workbench.errors import DiskFullError, ForeignFileError, UsageError
 from workbench.importers.intake import import_files
+from workbench.index import Index
 from workbench.pareto import Axis
 from workbench.reproduce import replan
 from workbench.resumption import resume
@@ -130,6 +131,15 @@ def test_an_import_that_ends_early_leaves_nothing_that_would_pass_for_the_file(
     assert store.run_ids() == []
     (run,) = import_files([path], store).runs
     assert len(run.trial_ids()) == 5
+
+
+def test_a_run_is_stored_though_its_index_found_no_room(tmp_path, monkeypatch):
+    def full(*_):
+        raise DiskFullError("no room", where="index.sqlite")
+
+    monkeypatch.setattr(Index, "add", full)
+    run = imported(tmp_path, written(tmp_path, "r.json", RESULT))
+    assert len(Store(tmp_path / "store").run(run.run_id).points()) == 1
 
 
 def test_what_a_killed_import_left_is_removed_by_the_next(tmp_path):
