@@ -96,7 +96,7 @@ def spread(value):
 
 cache = CachedRows(tensor=torch.randn(20, 16), width=16, packing=None)
 queries, sink = torch.randn(3, 2, 16), torch.zeros(2)
-views = (spread(2), spread(7), spread(3))
+views = (spread(2), spread(3), spread(1))
 found = []
 for slots, positions, floors in (views, [view.clone() for view in views]):
     own = OwnRows(
@@ -104,11 +104,11 @@ for slots, positions, floors in (views, [view.clone() for view in views]):
     )
     warmth = torch.tensor([0.8], dtype=torch.float64).expand(3)
     rules = SamplingRules(temperatures=warmth, seeds=slots, narrowing=None)
-    drawn = choose_tokens(torch.linspace(0, 1, 50).repeat(3, 1), positions, rules)
+    drawn = choose_tokens(torch.linspace(1, 0, 50).repeat(3, 1), positions, rules)
     found.append((attend_cached(queries, own, None, sink, 0.25), drawn.token_ids))
 assert torch.equal(found[0][0], found[1][0])
 assert torch.equal(found[0][1], found[1][1])
-assert len(set(found[0][1].tolist())) == 1
+assert len(set(found[0][1].tolist())) == 1 and found[0][1][0] != 0, "drawn, and not the highest"
 """
 )
 
