@@ -42,6 +42,7 @@ class Case:
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype
     limit: float | None = None  # of the error, where that of the dtype is not it
+    bfloat16_limit: float | None = None  # the same for bfloat16 alone: what is rounded often
     is_invariant: bool = True  # a row comes out the same whatever runs beside it
     waits: bool = False  # the definition waits for the device, and cannot be captured
 

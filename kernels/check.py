@@ -89,12 +89,18 @@ def _outcome(
         dtype=str(dtype).removeprefix("torch."),
         rows=rows,
         error=tolerance.error(found, exact),
-        limit=tolerance.limit(found) if case.limit is None else case.limit,
+        limit=_limit(case, dtype, found),
         repeats_bitwise=all(_same(found, case.observe(run, arguments)) for _ in range(reruns)),
         alone_bitwise=not (case.is_invariant and implementation.is_invariant)
         or rows <= ALONE
         or _same_alone(found, case, run, arguments),
     )
+
+
+def _limit(case: Case, dtype: torch.dtype, found: object) -> float:
+    own = case.bfloat16_limit if dtype == torch.bfloat16 else None
+    chosen = own if own is not None else case.limit
+    return tolerance.limit(found) if chosen is None else chosen
 
 
 def _poison(device: torch.device) -> None:

@@ -15,7 +15,7 @@ from tests.fakes import records
 from workbench.figures import metric_table
 from workbench.provenance import manifest
 
-UNLABELLED = ("environment",)  # pages that show no number of a run
+UNLABELLED = ("environment", "imports")  # pages that show no number of a run
 KINDS = ("empty", "untouched", "demo", "failed", "hostile", "unicode")
 
 
@@ -49,7 +49,8 @@ def test_every_page_opens_on_every_kind_of_store(every_page, kind):
 
 def test_an_empty_store_names_the_command_that_fills_it(every_page):
     for page, (_, text) in every_page("empty").items():
-        assert "workbench demo --store" in text, page
+        command = "workbench import" if page == "imports" else "workbench demo --store"
+        assert command in text, page
 
 
 def test_every_page_of_numbers_carries_the_labels_of_its_run(every_page):

@@ -129,7 +129,7 @@ def test_a_server_that_is_not_there_fails_the_trial_and_says_what_to_do():
 
 def test_counters_that_cannot_be_read_are_missing_and_lose_no_trial():
     with serving(at_once) as server:  # it has no such page
-        [record] = records_of(http_plan(server.url, http={"metrics_path": "/metrics"}))
+        [record] = records_of(http_plan(server.url, http={"metrics_path": "/counters"}))
     assert record.state is TrialState.OK, record.reason
     ratio = record.metrics["server_tpot_ratio"]
     assert ratio.value is None

@@ -51,7 +51,7 @@ def plan(model_folder, **fields):
         "name": "served",
         "protocol": {"name": "quick", "measured_s": 0.2, "warm_up_output_tokens": 2},
         "workloads": [{"name": "s", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 4}],
-        "gates": {"client_lag_s": None, "client_cpu_percent": None},
+        "gates": dict.fromkeys(("client_lag_s", "client_cpu_percent", "littles_law")),
         "target": "server",
         "engine": {"model": str(model_folder)},
         **fields,
