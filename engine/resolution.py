@@ -35,7 +35,9 @@ class ResolvedConfig:
     cache_format: CacheFormat
     weights: WeightFormat
     accelerator: AcceleratorKind
-    kernels: KernelChoice  # REFERENCE or TRITON; single operations may still lack the latter
+    kernels: KernelChoice
+    """What may serve: TRITON, though single operations may lack it; REFERENCE; or AUTO for
+    bfloat16 on a CPU, where the plan finds what its library can."""
     draft_length: int
     replay_mode: ReplayMode  # OFF for a model without a decoder half
     replay_keep_tokens: int
@@ -143,6 +145,8 @@ def _kernels(config: EngineConfig, dtype: Precision, *, on_cpu: bool) -> KernelC
         )
     if config.kernels is not KernelChoice.AUTO:
         return config.kernels
+    if on_cpu and dtype is Precision.BFLOAT16:
+        return KernelChoice.AUTO
     can = not on_cpu and dtype is not Precision.FLOAT64 and triton_is_installed()
     return KernelChoice.TRITON if can else KernelChoice.REFERENCE
 

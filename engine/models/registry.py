@@ -199,7 +199,7 @@ def kernel_plan(config: DeepseekV41Config, resolved: ResolvedConfig, target: Tar
 
 
 def causal_plan(config: CausalConfig, resolved: ResolvedConfig, target: Target) -> Plan:
-    """As `kernel_plan`. What `auto` comes to on a CPU is the plan's to say."""
+    """As `kernel_plan`."""
     shape = ModelShape(
         dtype=resolved.dtype,
         width=config.hidden_size,
@@ -207,7 +207,7 @@ def causal_plan(config: CausalConfig, resolved: ResolvedConfig, target: Target) 
         streams=1,
         experts=config.num_experts or 0,
     )
-    return resolve(target, shape, resolved.config.kernels)
+    return resolve(target, shape, resolved.kernels)
 
 
 def torch_dtype(precision: Precision) -> torch.dtype:

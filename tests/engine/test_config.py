@@ -70,6 +70,7 @@ def test_triton_kernels_are_refused_on_a_cpu_and_auto_means_the_definitions():
     with pytest.raises(ConfigError, match="kernels: Triton kernels do not run on a CPU"):
         resolve(config(kernels="triton"), V41)
     assert resolve(config(), V41).kernels == "reference"
+    assert resolve(config(dtype="bfloat16"), V41).kernels == "auto"  # the plan's to say
 
 
 def test_a_context_longer_than_the_model_s_is_refused():
