@@ -135,7 +135,6 @@ def test_a_full_disk_costs_the_report_and_not_the_run(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(files.Path, "write_bytes", full)
-    monkeypatch.setattr(files, "write_bytes", full)
     with Reporter(tmp_path, Watch(), progress.progress, interval_s=0.01):
         until(lambda: len(calls) > 2)
     assert read_progress(tmp_path) is None
