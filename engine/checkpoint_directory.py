@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from engine.errors import CheckpointError
 
+CONFIG_FILE = "config.json"
 NOTE_FILE = "checkpoint.json"  # `make_checkpoint` leaves it beside the weights
 
 _SHIPPED = Path(__file__).parent / "checkpoints"
@@ -28,6 +30,24 @@ def is_random(model_dir: Path) -> bool:
         ) from error
 
 
+def read_config(model_dir: Path) -> dict[str, Any]:
+    """`config.json` of a directory as it is. CheckpointError where there is no JSON object."""
+    path = model_dir / CONFIG_FILE
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise CheckpointError(
+            "there is no config.json",
+            where=str(model_dir),
+            remedy="Give a checkpoint directory, or make one with `workbench make-checkpoint`.",
+        ) from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
+    if not isinstance(document, dict):
+        raise CheckpointError("is not a JSON object", where=str(path))
+    return document
+
+
 def fetched_folder() -> Path:
     """Where checkpoints lie that `workbench fetch-checkpoint` brought, each under its name."""
     return Path.home() / ".cache" / "inference-workbench" / "checkpoints"
@@ -44,7 +64,7 @@ def resolve_model_dir(name_or_path: str | Path) -> Path:
         if path.is_dir():
             return path
         for known in (_SHIPPED / name, fetched_folder() / name):
-            if Path(name).name == name and (known / "config.json").is_file():
+            if Path(name).name == name and (known / CONFIG_FILE).is_file():
                 return known
     raise CheckpointError(
         "there is no such checkpoint directory.",

@@ -20,7 +20,7 @@ from engine.batch import DecodeShape, ForwardBatch
 from engine.cache.storage import CacheStorage
 from engine.choices import AcceleratorKind, Precision
 from engine.config import EngineConfig
-from engine.models.dummy import SHAPES, DummySource
+from engine.models.dummy_causal import SHAPES, CausalDummySource
 from engine.models.registry import torch_dtype
 from engine.resolution import resolve
 
@@ -94,7 +94,7 @@ class Bench:
     def __init__(self, shape: str, dtype: str) -> None:
         accelerator = find_accelerator(AcceleratorKind.AUTO, index=0)
         config = EngineConfig(model=shape, dtype=Precision(dtype))
-        source = DummySource.named(shape)
+        source = CausalDummySource.named(shape)
         self.resolved = resolve(config, source.facts(config), accelerator.kind)
         self.device = accelerator.device
         self.model: Model = source.load(self.resolved, accelerator)

@@ -28,7 +28,7 @@ from engine.choices import AcceleratorKind
 from engine.config import configure
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.costs import StepSize, step_costs
-from engine.models.dummy_source import DummySource
+from engine.models.dummy_v41 import V41DummySource
 from engine.models.protocol import Model
 from engine.random_shapes import EIGHT_LAYERS
 from engine.resolution import ResolvedConfig, resolve
@@ -101,7 +101,7 @@ class StepTime:
 
 
 def open_subject(
-    source: DummySource, *, sequences: int, context: int, **changes: str | int
+    source: V41DummySource, *, sequences: int, context: int, **changes: str | int
 ) -> Subject:
     """Weights and caches for so many sequences of a context, on the first device."""
     config = configure(
@@ -268,7 +268,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     batches = options.batch or [1, 32, 128]
     subject = open_subject(
-        DummySource(shape=EIGHT_LAYERS),
+        V41DummySource(shape=EIGHT_LAYERS),
         sequences=max(batches), context=max(options.context, options.prefill),
         weights=options.weights, accelerator=AcceleratorKind.CUDA.value,
     )  # fmt: skip

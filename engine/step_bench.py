@@ -32,8 +32,8 @@ from engine.accelerator.find import find_accelerator
 from engine.choices import AcceleratorKind
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.models import dummy
-from engine.models.dummy_source import DummySource
+from engine.models.dummy_causal import SHAPES, CausalDummySource
+from engine.models.dummy_v41 import V41DummySource
 from engine.models.registry import CheckpointSource
 from engine.random_shapes import EIGHT_LAYERS
 from engine.request import Request, SamplingParams
@@ -56,8 +56,8 @@ VARIANTS = {
     for graphs in ("auto", "off")
 }
 _DUMMIES: dict[str, Callable[[], ModelSource]] = {
-    "eight-layers": partial(DummySource, shape=EIGHT_LAYERS),
-    **{name: partial(dummy.DummySource.named, name) for name in dummy.SHAPES},
+    "eight-layers": partial(V41DummySource, shape=EIGHT_LAYERS),
+    **{name: partial(CausalDummySource.named, name) for name in SHAPES},
 }
 _STAGES = ("plan_s", "launch_s", "wait_s", "settle_s")
 

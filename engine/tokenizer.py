@@ -15,12 +15,13 @@ import tokenizers
 from tokenizers import Regex, normalizers
 
 from engine.errors import CheckpointError
-from engine.models.causal_lm.config import CausalConfig, architecture_of, read_document
-from engine.models.deepseek_v41.config import DeepseekV41Config
+from engine.models.configuration import load_config
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from engine.models.deepseek_v41.config import DeepseekV41Config
 
 TOKENIZER_FILE = "tokenizer.json"
 TOKEN_MAP_FILE = "engram_token_map.json"
@@ -78,7 +79,7 @@ class Tokenizer:
         path = model_dir / TOKENIZER_FILE
         if path.exists():
             return cls(_FileVocabulary(path))
-        size = _vocab_size(model_dir)
+        size = load_config(model_dir).vocab_size
         if size < _BYTES:
             raise CheckpointError(
                 f"there is no {TOKENIZER_FILE}, and {size} ids are too few for bytes.",
@@ -179,12 +180,6 @@ class _FileVocabulary:
         if _BYTE_TOKEN.fullmatch(name):
             return bytes([int(name[3:5], 16)])
         return name.replace("\u2581", " ").encode()
-
-
-def _vocab_size(model_dir: Path) -> int:
-    if architecture_of(read_document(model_dir)) is not None:
-        return CausalConfig.load(model_dir).vocab_size
-    return DeepseekV41Config.load(model_dir).vocab_size
 
 
 def engram_token_map(

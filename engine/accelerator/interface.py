@@ -61,14 +61,6 @@ class GraphRecorder(Protocol):
         ...
 
 
-class MarkedAccelerator(Protocol):
-    """A device whose work can be timed from within its own order."""
-
-    def mark(self) -> Mark:
-        """The moment when all that was submitted before is done."""
-        ...
-
-
 class Accelerator(Protocol):
     """One device. Nothing here touches the device before it is asked."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 import torch
@@ -11,8 +10,8 @@ import torch
 from engine.checkpoint_directory import resolve_model_dir
 from engine.choices import CacheFormat, Precision, WeightFormat
 from engine.models.causal_lm import weights as causal_weights
-from engine.models.causal_lm.config import CausalConfig, architecture_of, read_document
-from engine.models.deepseek_v41.config import DeepseekV41Config
+from engine.models.causal_lm.config import CausalConfig
+from engine.models.configuration import load_config
 from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.weights import (
     check_headers,
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from engine.accelerator.interface import Accelerator
     from engine.config import EngineConfig
+    from engine.models.deepseek_v41.config import DeepseekV41Config
     from engine.models.protocol import Model, ModelFacts
     from engine.resolution import ResolvedConfig
     from kernels.matmul.weights import Weight
@@ -92,9 +92,10 @@ class Checkpoint(Protocol):
 
 def open_checkpoint(model_dir: Path) -> Checkpoint:
     """Read the configuration of a directory. CheckpointError where no architecture fits it."""
-    if architecture_of(read_document(model_dir)) is not None:
-        return _CausalCheckpoint(model_dir)
-    return _V41Checkpoint(model_dir)
+    config = load_config(model_dir)
+    if isinstance(config, CausalConfig):
+        return _CausalCheckpoint(model_dir, config)
+    return _V41Checkpoint(model_dir, config)
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,7 @@ class _V41Checkpoint:
     """DeepSeek-V4.1 in the released form."""
 
     model_dir: Path
-
-    @cached_property
-    def config(self) -> DeepseekV41Config:
-        return DeepseekV41Config.load(self.model_dir)
+    config: DeepseekV41Config
 
     @property
     def facts(self) -> ModelFacts:
@@ -143,10 +141,7 @@ class _CausalCheckpoint:
     """Llama, Qwen3 and Qwen3-MoE as Hugging Face stores them."""
 
     model_dir: Path
-
-    @cached_property
-    def config(self) -> CausalConfig:
-        return CausalConfig.load(self.model_dir)
+    config: CausalConfig
 
     @property
     def facts(self) -> ModelFacts:

@@ -19,7 +19,7 @@ from engine.checkpoint_directory import NOTE_FILE
 from engine.choices import AcceleratorKind
 from engine.models.causal_lm.config import CausalConfig
 from engine.models.causal_lm.weights import expected_shapes
-from engine.models.dummy import SHAPES, DummyWeights
+from engine.models.dummy_causal import SHAPES, DummyWeights
 
 MODEL_TYPES = {"Qwen3ForCausalLM": "qwen3", "LlamaForCausalLM": "llama"}
 COMMON = {

@@ -9,7 +9,7 @@ from engine.llm import LLM
 from engine.model_bench import StepTime, decode_batch, fill, lines, open_subject, prefill_batch
 from engine.models.deepseek_v41.contract import parameters
 from engine.models.deepseek_v41.costs import StepSize, part_of, step_costs
-from engine.models.dummy_source import DummySource
+from engine.models.dummy_v41 import V41DummySource
 from engine.random_shapes import EIGHT_LAYERS, TOY
 from engine.request import SamplingParams
 from kernels.cost import Ceilings
@@ -19,7 +19,7 @@ CEILINGS = Ceilings(copy_bytes_s=4e12, bf16_flops_s=8e14, fp8_flops_s=16e14)
 
 @pytest.fixture(scope="module")
 def subject():
-    source = DummySource(shape=TOY)
+    source = V41DummySource(shape=TOY)
     return open_subject(source, sequences=3, context=70, accelerator="cpu", weights="packed")
 
 
@@ -30,7 +30,7 @@ def decode_size(rows, context=8192):
 
 
 def test_eight_layers_have_every_role_at_the_widths_of_the_release():
-    layers = DummySource(shape=EIGHT_LAYERS).config.layers
+    layers = V41DummySource(shape=EIGHT_LAYERS).config.layers
     roles = {(plan.ratio, plan.mode.value, plan.engram is not None) for plan in layers}
     assert roles == {
         (0, "window_only", False),
@@ -46,7 +46,7 @@ def test_eight_layers_have_every_role_at_the_widths_of_the_release():
 
 
 def test_a_step_costs_every_weight_that_it_multiplies_by_once():
-    config = DummySource(shape=EIGHT_LAYERS).config
+    config = V41DummySource(shape=EIGHT_LAYERS).config
     costs = step_costs(config, decode_size(100_000))
     held = sum(cost.bytes for cost in costs["experts"])
     moved = 100_000 * 6 * (3 * (5120 + 2304)) * 2 * 8
@@ -54,7 +54,7 @@ def test_a_step_costs_every_weight_that_it_multiplies_by_once():
 
 
 def test_one_row_costs_the_experts_that_it_chooses():
-    config = DummySource(shape=EIGHT_LAYERS).config
+    config = V41DummySource(shape=EIGHT_LAYERS).config
     costs = step_costs(config, decode_size(1))
     chosen = 8 * 6 * 3 * 5120 * 2304 * (0.5 + 1 / 32)
     assert sum(c.bytes for c in costs["experts"]) == pytest.approx(chosen, rel=0.01)
@@ -62,7 +62,7 @@ def test_one_row_costs_the_experts_that_it_chooses():
 
 
 def test_experts_that_were_counted_are_those_that_are_paid_for():
-    config = DummySource(shape=EIGHT_LAYERS).config
+    config = V41DummySource(shape=EIGHT_LAYERS).config
     size = replace(decode_size(32), busy_experts=(10, 20, 0, 0, 0, 0, 0, 30))
     costs = step_costs(config, size)
     moved = 32 * 6 * 3 * (5120 + 2304) * 2 * 8
@@ -78,7 +78,7 @@ def test_choices_of_experts_are_counted_by_layer(subject):
 
 
 def test_only_tables_and_gate_weights_belong_to_no_part_of_a_forward():
-    config = DummySource(shape=EIGHT_LAYERS).config
+    config = V41DummySource(shape=EIGHT_LAYERS).config
     matrices = {n: part_of(n) for n, p in parameters(config).items() if len(p.shape) > 1}
     assert {n for n, part in matrices.items() if part is None and not n.startswith("mtp.")} == {
         "embed.weight",
@@ -110,7 +110,9 @@ def test_caches_are_filled_with_numbers(subject):
 
 
 def test_an_engine_serves_random_weights():
-    with LLM("random", source=DummySource(shape=TOY), accelerator="cpu", weights="packed") as llm:
+    with LLM(
+        "random", source=V41DummySource(shape=TOY), accelerator="cpu", weights="packed"
+    ) as llm:
         done = llm.generate([[1, 2, 3]], SamplingParams(temperature=0.0, max_tokens=4))
     assert len(done[0].token_ids) == 4
 

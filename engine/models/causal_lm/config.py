@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import math
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from engine.errors import CheckpointError
 from engine.models.protocol import ModelFacts
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-CONFIG_FILE = "config.json"
 
 _Count = Annotated[int, Field(ge=1, strict=True)]
 _TokenId = Annotated[int, Field(ge=0, strict=True)]
@@ -145,14 +139,8 @@ class CausalConfig(BaseModel):
         return self
 
     @classmethod
-    def load(cls, model_dir: Path) -> CausalConfig:
-        """Read `model_dir/config.json`. CheckpointError names what is missing or not served."""
-        path = model_dir / CONFIG_FILE
-        return cls.from_document(read_document(model_dir), where=str(path))
-
-    @classmethod
     def from_document(cls, document: dict[str, Any], *, where: str) -> CausalConfig:
-        """Check a document. CheckpointError as `load`."""
+        """Check a document. CheckpointError names what is missing or not served."""
         try:
             return cls.model_validate(_named(document))
         except ValidationError as error:
@@ -161,24 +149,6 @@ class CausalConfig(BaseModel):
                 where=where,
                 remedy="Use a checkpoint without it, or fetch this one again.",
             ) from error
-
-
-def read_document(model_dir: Path) -> dict[str, Any]:
-    """`config.json` of a directory as it is. CheckpointError where there is no JSON object."""
-    path = model_dir / CONFIG_FILE
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise CheckpointError(
-            "there is no config.json",
-            where=str(model_dir),
-            remedy="Give a checkpoint directory, or make one with `workbench make-checkpoint`.",
-        ) from error
-    except (OSError, ValueError, RecursionError) as error:
-        raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
-    if not isinstance(document, dict):
-        raise CheckpointError("is not a JSON object", where=str(path))
-    return document
 
 
 def architecture_of(document: dict[str, Any]) -> Architecture | None:

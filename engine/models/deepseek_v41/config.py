@@ -7,12 +7,12 @@ half at ratio 1; a layer reads the global rows of the newest owner at or before 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING, get_type_hints
 
+from engine.checkpoint_directory import CONFIG_FILE, read_config
 from engine.errors import CheckpointError
 from engine.models.deepseek_v41 import config_checks
 
@@ -138,18 +138,7 @@ class DeepseekV41Config:
     @classmethod
     def load(cls, model_dir: Path) -> DeepseekV41Config:
         """Read `model_dir/config.json`. CheckpointError names a missing or wrong field."""
-        path = model_dir / "config.json"
-        try:
-            document = json.loads(path.read_text(encoding="utf-8"))
-        except FileNotFoundError as error:
-            raise CheckpointError(
-                "there is no config.json",
-                where=str(model_dir),
-                remedy="Give a checkpoint directory, or make one with `workbench make-checkpoint`.",
-            ) from error
-        except (OSError, ValueError, RecursionError) as error:
-            raise CheckpointError(f"cannot be read: {error}", where=str(path)) from error
-        return cls.from_document(document, where=str(path))
+        return cls.from_document(read_config(model_dir), where=str(model_dir / CONFIG_FILE))
 
     @classmethod
     def from_document(cls, document: object, *, where: str) -> DeepseekV41Config:

@@ -12,7 +12,7 @@ from engine.errors import CheckpointError
 from engine.llm import LLM
 from engine.models.causal_lm.config import CausalConfig
 from engine.models.causal_lm.weights import expected_shapes
-from engine.models.dummy import DummyWeights
+from engine.models.dummy_causal import DummyWeights
 from engine.models.registry import open_checkpoint
 from engine.request import SamplingParams
 from engine.tokenizer import Tokenizer

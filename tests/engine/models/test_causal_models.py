@@ -11,7 +11,7 @@ from engine.forward_bench import decode_batch
 from engine.llm import LLM
 from engine.models.causal_lm.model import CausalModel
 from engine.models.causal_lm.weights import expected_shapes, open_weights
-from engine.models.dummy import DummyWeights
+from engine.models.dummy_causal import DummyWeights
 from engine.models.registry import open_checkpoint
 from engine.models.single import SingleSequence
 from engine.request import SamplingParams

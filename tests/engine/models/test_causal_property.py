@@ -11,7 +11,7 @@ from engine.config import EngineConfig
 from engine.core import Engine
 from engine.models.causal_lm.model import CausalModel
 from engine.models.causal_lm.weights import expected_shapes
-from engine.models.dummy import DummyWeights
+from engine.models.dummy_causal import DummyWeights
 from engine.request import SamplingParams
 from tests.fakes.causal import DOCUMENTS, causal_config
 from tests.fakes.null_device import erratic_engine

@@ -77,14 +77,14 @@ class DummyWeights:
 
 
 @dataclass(frozen=True)
-class DummySource:
+class CausalDummySource:
     """A `ModelSource` of one configuration."""
 
     config: CausalConfig
     seed: int = 0
 
     @classmethod
-    def named(cls, shape: str) -> DummySource:
+    def named(cls, shape: str) -> CausalDummySource:
         """Of one of `SHAPES`."""
         return cls(CausalConfig.from_document(SHAPES[shape], where=shape))
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DummySource:
+class V41DummySource:
     """A `ModelSource` of one shape. Matrices stay packed, as the release has them.
 
     Products round their inputs as the release does where `weights` is `released`. Every token id
