@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from engine.request import Request, RequestId
 from experiments.arms import ARM_AXIS
@@ -40,11 +41,8 @@ class ArmsTarget:
 
     def describe(self, engine: Engine) -> TargetFacts:
         """As the arm describes it; its name is part of the configuration."""
-        from dataclasses import replace
-
         name, own = _split(engine)
-        facts = self._arm(name).describe(own)
-        return replace(facts, configuration={ARM_AXIS: name, **facts.configuration})
+        return _of_arm(name, self._arm(name).describe(own))
 
     def encode(self, engine: Engine, text: str) -> list[int]:
         """By the arm's tokenizer."""
@@ -64,10 +62,7 @@ class ArmsTarget:
         name, own = _split(engine)
         self.close()
         self._opened = self._factories[name]()
-        facts = self._opened.open(own)
-        from dataclasses import replace
-
-        return replace(facts, configuration={ARM_AXIS: name, **facts.configuration})
+        return _of_arm(name, self._opened.open(own))
 
     def submit(self, request: Request) -> None:
         """To the open arm."""
@@ -119,3 +114,8 @@ class ArmsTarget:
 
 def _split(engine: Engine) -> tuple[str, dict[str, AxisValue]]:
     return str(engine[ARM_AXIS]), {k: v for k, v in engine.items() if k != ARM_AXIS}
+
+
+def _of_arm(name: str, facts: TargetFacts) -> TargetFacts:
+    """The facts with the arm's name in their configuration."""
+    return replace(facts, configuration={ARM_AXIS: name, **facts.configuration})
