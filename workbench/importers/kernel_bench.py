@@ -37,7 +37,8 @@ COST = (
 )
 
 
-def _is(name: str) -> Callable[[Document], bool]:
+def is_bench(name: str) -> Callable[[Document], bool]:
+    """Whether a document is of that bench of ours."""
     return lambda document: (
         document.form is Form.JSON and mapping(document.value).get("format") == name
     )
@@ -49,13 +50,13 @@ def _read_kernels(document: Document) -> Foreign:
     peers = _fastest_peers(timings)
     points = tuple(_kernel_point(found, row, peers.get(_case(row))) for row in timings)
     missing = tuple(map(_gap, rows(found.get("missing"))))
-    return Foreign(points=points, version=_version(found), notes=(*_ceilings(found), *missing))
+    return Foreign(points=points, version=bench_version(found), notes=(*_ceilings(found), *missing))
 
 
 def _read_model(document: Document) -> Foreign:
     found = mapping(document.value)
     points = tuple(_step_point(found, row) for row in rows(found.get("steps")))
-    return Foreign(points=points, version=_version(found), notes=_ceilings(found))
+    return Foreign(points=points, version=bench_version(found), notes=_ceilings(found))
 
 
 def _case(row: Mapping[str, object]) -> tuple[object, ...]:
@@ -132,21 +133,25 @@ def _point(
     implementation: AxisValue,
 ) -> ForeignPoint:
     return ForeignPoint(
-        engine={
-            "accelerator": text(found.get("device")),
-            "model": "kernels",
-            "implementation": implementation,
-            "driver": text(found.get("driver")),
-            "torch": text(found.get("torch")),
-            "triton": text(found.get("triton")),
-        },
+        engine={**surroundings(found), "model": "kernels", "implementation": implementation},
         workload=workload,
         numbers=numbers,
         devices=1,
     )
 
 
-def _version(found: Mapping[str, object]) -> str | None:
+def surroundings(found: Mapping[str, object]) -> dict[str, AxisValue]:
+    """The device and the software that a bench of ours ran on."""
+    return {
+        "accelerator": text(found.get("device")),
+        "driver": text(found.get("driver")),
+        "torch": text(found.get("torch")),
+        "triton": text(found.get("triton")),
+    }
+
+
+def bench_version(found: Mapping[str, object]) -> str | None:
+    """The commit that was timed."""
     return text(found.get("commit"))
 
 
@@ -167,10 +172,10 @@ def _gap(row: Mapping[str, object]) -> str:
 FORMATS = (
     Format(
         name="kernel-bench", tool="kernels.bench", title="timings of kernels",
-        recognises=_is("kernel bench"), read=_read_kernels, expects='"format": "kernel bench"',
+        recognises=is_bench("kernel bench"), read=_read_kernels, expects='"format": "kernel bench"',
     ),
     Format(
         name="model-bench", tool="engine.model_bench", title="timings of whole steps",
-        recognises=_is("model bench"), read=_read_model, expects='"format": "model bench"',
+        recognises=is_bench("model bench"), read=_read_model, expects='"format": "model bench"',
     ),
 )  # fmt: skip

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 
 from experiments.records import ForeignNumber
 from workbench.importers.cells import axis, mapping, number, rows, text
-from workbench.importers.document import Document, Form
+from workbench.importers.document import Document
 from workbench.importers.foreign import Column, Foreign, ForeignPoint, Format, derived, told
+from workbench.importers.kernel_bench import bench_version, is_bench, surroundings
 
 KIND = "decode steps"
 STAGES = {
@@ -32,11 +33,6 @@ WHOLE = (
 )  # fmt: skip
 
 
-def _is(document: Document) -> bool:
-    is_json = document.form is Form.JSON
-    return is_json and mapping(document.value).get("format") == "step bench"
-
-
 def _read(document: Document) -> Foreign:
     found = mapping(document.value)
     points = tuple(
@@ -44,7 +40,7 @@ def _read(document: Document) -> Foreign:
         for served in rows(found.get("served"))
         for variant in rows(served.get("variants"))
     )
-    return Foreign(points=points, version=text(found.get("commit")))
+    return Foreign(points=points, version=bench_version(found))
 
 
 def _point(
@@ -54,13 +50,10 @@ def _point(
     names = ("requests", "prompt_tokens", "temperature")
     return ForeignPoint(
         engine={
-            "accelerator": text(found.get("device")),
+            **surroundings(found),
             "model": text(engine.get("model")),
             "draft_length": axis(engine.get("draft_length")),
             "variant": axis(variant.get("variant")),
-            "driver": text(found.get("driver")),
-            "torch": text(found.get("torch")),
-            "triton": text(found.get("triton")),
         },
         workload={"kind": KIND, **{name: axis(load.get(name)) for name in names}},
         numbers=(*told(variant, WHOLE), *_quantiles(variant)),
@@ -81,6 +74,6 @@ def _quantiles(variant: Mapping[str, object]) -> Iterator[ForeignNumber]:
 FORMATS = (
     Format(
         name="step-bench", tool="engine.step_bench", title="timings of served decode steps",
-        recognises=_is, read=_read, expects='"format": "step bench"',
+        recognises=is_bench("step bench"), read=_read, expects='"format": "step bench"',
     ),
 )  # fmt: skip
