@@ -12,8 +12,10 @@ from kernels.fused_linear.reference import Norm
 from kernels.paged_attention.reference import Context, Heads
 from kernels.rotary.reference import frequencies, rotation
 
-LOGITS = 4.5e-3  # they are wide, but what they are made of has been rounded
-GATED = 9e-3  # the normed row, gate, up and their product are each rounded
+BFLOAT16_LIMITS = {
+    "norm_logits": 4.5e-3,  # they are wide, but what they are made of has been rounded
+    "norm_swiglu": 9e-3,  # the normed row, gate, up and their product are each rounded
+}
 OUTPUTS = {"norm_linear": 1, "norm_swiglu": 2, "norm_logits": 1, "add_linear": 1}
 
 
@@ -42,8 +44,7 @@ def product_case(op: str, width: int, outputs: int) -> Case:
         flops=lambda rows: 2 * rows * factor * outputs * width,
         timed_rows=(1, 8, 32, 256, 2048),
         observe=call,
-        limit=LOGITS if op == "norm_logits" else None,
-        bfloat16_limit=GATED if op == "norm_swiglu" else None,
+        bfloat16_limit=BFLOAT16_LIMITS.get(op),
         is_invariant=False,
     )
 
