@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 
 POLL_S = 0.05
+KILLED_S = 2.0  # a killed process may take a moment to be gone
 
 
 def main() -> int:
@@ -36,6 +37,9 @@ def main() -> int:
     threading.Thread(target=_end_with_caller, args=(end,), daemon=True).start()
     code = child.wait()
     _signal_group(child, signal.SIGKILL)  # what the command left behind
+    until = time.monotonic() + KILLED_S
+    while _has_group(child) and time.monotonic() < until:
+        time.sleep(POLL_S)
     return code if code >= 0 else 128 - code
 
 
@@ -51,6 +55,17 @@ def _end(child: subprocess.Popen[bytes], stop_s: float) -> None:
     while time.monotonic() < until and child.poll() is None:
         time.sleep(POLL_S)
     _signal_group(child, signal.SIGKILL)
+
+
+def _has_group(child: subprocess.Popen[bytes]) -> bool:
+    """Whether any process of the group is left; one that nobody has reaped counts."""
+    try:
+        os.killpg(child.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def _signal_group(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
