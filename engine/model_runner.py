@@ -26,7 +26,8 @@ from engine.step_inputs import StepInputsBuilder
 from engine.step_results import decode_results_of, results_of
 from engine.step_tensors import StepTensors
 from kernels.ops import REFERENCE
-from kernels.plan import ModelShape, resolve
+from kernels.plan import resolve
+from kernels.registry import ModelShape
 from kernels.target import KernelChoice
 
 if TYPE_CHECKING:

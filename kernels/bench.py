@@ -27,7 +27,7 @@ from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.cost import Ceilings, Cost
 from kernels.ops import REFERENCE
 from kernels.peers import peers_of
-from kernels.plan import IMPLEMENTATIONS, load
+from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Captured, Stopwatch, Work
 
 FORMAT = "kernel bench"

@@ -18,7 +18,8 @@ from kernels import tolerance
 from kernels.case import Arguments, Case, Run
 from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES
 from kernels.ops import REFERENCE
-from kernels.plan import IMPLEMENTATIONS, Implementation, arch_of, load
+from kernels.plan import arch_of
+from kernels.registry import IMPLEMENTATIONS, Implementation, load
 
 ROWS = (0, 1, 3, 17, 128, 257, 600)
 RERUNS = 20

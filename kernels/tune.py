@@ -20,7 +20,7 @@ import torch
 from kernels.bench import VALUE_BYTES
 from kernels.case import Arguments, Case, Run
 from kernels.cases import RELEASE_CASES
-from kernels.plan import IMPLEMENTATIONS, load
+from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Stopwatch, Work
 from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
 

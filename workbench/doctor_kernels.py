@@ -53,19 +53,20 @@ def _reasoned(decision: Decision) -> Decision:
 
 
 def findings(decisions: Sequence[Decision], where: str) -> Iterator[Finding]:
-    """Operations that share an implementation and a reason, in one line."""
+    """Operations that share an implementation, its evidence and a reason, in one line."""
     groups: dict[tuple[str, str | None], list[str]] = {}
     for one in decisions:
-        groups.setdefault((one.implementation, one.reason), []).append(one.op)
+        served = REFERENCE if one.implementation == "reference" else one.implementation
+        told = f"{served}, {one.evidence}" if one.evidence else served
+        groups.setdefault((told, one.reason), []).append(one.op)
     if all(one.implementation == "reference" for one in decisions):
         _, reason = max(groups, key=lambda key: len(groups[key]))
-        yield _finding(where, "reference", reason, f"all {len(decisions)} operations")
+        yield _finding(where, REFERENCE, reason, f"all {len(decisions)} operations")
         return
-    for (implementation, reason), ops in groups.items():
-        yield _finding(where, implementation, reason, ", ".join(ops))
+    for (served, reason), ops in groups.items():
+        yield _finding(where, served, reason, ", ".join(ops))
 
 
-def _finding(where: str, implementation: str, reason: str | None, ops: str) -> Finding:
-    served = REFERENCE if implementation == "reference" else implementation
+def _finding(where: str, served: str, reason: str | None, ops: str) -> Finding:
     why = f" ({reason})" if reason else ""
     return Finding(level="ok", subject=SUBJECT, message=f"{where}: {served}{why}: {ops}")

@@ -19,7 +19,8 @@ from engine.models.deepseek_v41.weights import (
     load_weights,
 )
 from engine.tokenizer import engram_token_map
-from kernels.plan import ModelShape, Plan, resolve
+from kernels.plan import Plan, resolve
+from kernels.registry import ModelShape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from kernels import ops
-from kernels.plan import IMPLEMENTATIONS, KernelError, ModelShape, resolve
+from kernels.plan import KernelError, resolve
+from kernels.registry import IMPLEMENTATIONS, ModelShape
 from kernels.target import CPU, KernelChoice, Target
 
 HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
@@ -25,14 +26,45 @@ def test_a_cpu_is_served_by_the_definitions_and_the_plan_says_why():
     assert by_op(plan)["mixes"] == ("reference", "Triton kernels do not run on cpu")
 
 
-def test_hopper_gets_every_kernel_that_there_is():
+def test_hopper_gets_every_kernel_that_there_is_where_all_are_asked_for():
     pytest.importorskip("triton", reason="triton is not installed")
-    plan = resolve(HOPPER, FLASH, KernelChoice.AUTO)
-    plans = (plan, resolve(HOPPER, QWEN3, KernelChoice.AUTO))
+    plan = resolve(HOPPER, FLASH, KernelChoice.TRITON)
+    plans = (plan, resolve(HOPPER, QWEN3, KernelChoice.TRITON))
     found = {op for p in plans for op, (name, _) in by_op(p).items() if name != "reference"}
     assert found == {i.op for i in IMPLEMENTATIONS}
     assert by_op(plan)["attend_fresh"][1] == "heads of 512, powers of two from 16 to 128 are served"
     assert plan.ops.mixes.__module__ == "kernels.hyper_connection.triton_cuda"
+
+
+def test_only_what_a_device_has_run_is_taken_unasked_on_cuda(monkeypatch):
+    pytest.importorskip("triton", reason="triton is not installed")
+    new = [replace(i, checked_on=(), used_on=()) for i in IMPLEMENTATIONS if i.op == "expand"]
+    monkeypatch.setattr("kernels.plan.IMPLEMENTATIONS", tuple(new))
+    (found,) = [d for d in resolve(HOPPER, FLASH, KernelChoice.AUTO).decisions if d.op == "expand"]
+    assert (found.implementation, found.evidence) == ("reference", None)
+    assert found.reason == "triton: no device has run it yet; kernels: triton takes it"
+    plan = resolve(HOPPER, FLASH, KernelChoice.TRITON)
+    (asked,) = [d for d in plan.decisions if d.op == "expand"]
+    assert (asked.implementation, asked.reason) == ("triton", None)
+    assert asked.evidence == "no device has run it yet"
+
+
+def test_what_is_new_gives_way_to_what_has_run_and_the_plan_says_so(monkeypatch):
+    pytest.importorskip("triton", reason="triton is not installed")
+    (old,) = [i for i in IMPLEMENTATIONS if i.op == "expand"]
+    new = replace(old, name="gluon", checked_on=())
+    monkeypatch.setattr("kernels.plan.IMPLEMENTATIONS", (new, old))
+    (found,) = [d for d in resolve(HOPPER, FLASH, KernelChoice.AUTO).decisions if d.op == "expand"]
+    assert (found.implementation, found.evidence) == ("triton", "checked on sm_90")
+    assert found.reason == "gluon: no device has run it yet; kernels: triton takes it"
+
+
+def test_the_plan_tells_what_was_checked_from_what_whole_models_used():
+    pytest.importorskip("triton", reason="triton is not installed")
+    found = {d.op: d.evidence for d in resolve(HOPPER, FLASH, KernelChoice.AUTO).decisions}
+    assert found["expand"] == "checked on sm_90"
+    assert found["attend_turned"] == "used by whole models on sm_90"
+    assert found["attend_fresh"] is None, "it is the definition, for heads of 512"
 
 
 def test_a_shape_that_does_not_suit_one_kernel_keeps_the_others():

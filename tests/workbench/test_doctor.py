@@ -203,6 +203,20 @@ def test_kernels_of_several_kinds_are_told_by_operation():
     ]
 
 
+def test_kernels_are_told_with_what_was_seen_of_them():
+    every = [
+        Decision(op="expand", implementation="triton", evidence="checked on sm_90"),
+        Decision(op="route", implementation="triton", evidence="used by whole models on sm_90"),
+        Decision(op="verify", implementation="reference", reason="triton: no device has run it"),
+    ]
+    told = [finding.message for finding in doctor_kernels.findings(every, "a model")]
+    assert told == [
+        "a model: triton, checked on sm_90: expand",
+        "a model: triton, used by whole models on sm_90: route",
+        "a model: reference, the definition in torch (triton: no device has run it): verify",
+    ]
+
+
 def test_a_checkpoint_of_another_architecture_has_a_plan(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert {finding.level for finding in kernels_of(str(tmp_path))} == {"ok"}

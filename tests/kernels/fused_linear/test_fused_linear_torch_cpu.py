@@ -10,7 +10,8 @@ from kernels import tolerance
 from kernels.cases import SMALL_CASES
 from kernels.fused_linear import torch_cpu
 from kernels.ops import REFERENCE
-from kernels.plan import ModelShape, resolve
+from kernels.plan import resolve
+from kernels.registry import ModelShape
 from kernels.target import CPU, KernelChoice
 
 OPS = ("norm_linear", "norm_swiglu", "norm_logits", "add_linear")

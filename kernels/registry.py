@@ -1,0 +1,232 @@
+"""The implementations of each operation, what each suits, and on what it has been seen to work.
+
+The definitions, `kernels.ops.REFERENCE`, are not listed. A new implementation has run nowhere: it
+gets `checked_on` when `python -m kernels.check --op OP` has passed on a device.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from kernels.target import Target
+
+WIDEST_ROW = 16384  # values of one row that a program holds in registers
+MOST_STREAMS = 5
+MOST_EXPERTS = 4095
+WIDEST_CACHED = 512
+NARROWEST_HEAD = 16  # of a matrix instruction
+WIDEST_FLOAT32_HEAD = 128
+WIDEST_PAGED = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelShape:
+    """What of a model decides whether an implementation suits it."""
+
+    dtype: str  # of activations: "float32", "bfloat16", "float64"
+    width: int  # of the residual
+    head_dim: int
+    streams: int  # of the residual; 1 without hyper-connections
+    experts: int = 0  # that a row chooses from; 0 without a mixture
+    index_dim: int = 0  # of an index key; 0 without an indexer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What an implementation is written for; None = anything."""
+
+    arch: int | None = None
+    dtype: str | None = None
+    head_dim: int | None = None
+
+    def lacking(self, arch: int | None, dtype: str, head_dim: int | None) -> str | None:
+        """What of it is not there, in words."""
+        if self.arch not in (None, arch):
+            return f"it is written for sm_{self.arch}"
+        if self.dtype not in (None, dtype):
+            return f"it is written for {self.dtype}"
+        if self.head_dim not in (None, head_dim):
+            return f"it is written for heads of {self.head_dim}"
+        return None
+
+
+WhyNot = Callable[[Target, ModelShape], str | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Implementation:
+    """One way to run an operation. `unsuited` says why not, or None.
+
+    `checked_on` and `used_on` name architectures as the compiler does: on the former its cases
+    of `kernels.check` have all passed; on the latter whole models have run with it, whose tokens
+    were right, but not all of its cases have been seen to pass.
+    """
+
+    op: str
+    name: str
+    address: str  # module:function, imported when it is chosen
+    unsuited: WhyNot
+    needs: Needs = Needs()
+    is_invariant: bool = True  # a row comes out the same, bit by bit, whatever runs beside it
+    checked_on: tuple[str, ...] = ()
+    used_on: tuple[str, ...] = ()
+
+    @property
+    def evidence(self) -> str | None:
+        """Where it has been seen to work, in words; None of what no device has run."""
+        if self.checked_on:
+            return f"checked on {', '.join(self.checked_on)}"
+        if self.used_on:
+            return f"used by whole models on {', '.join(self.used_on)}"
+        return None
+
+
+def no_triton(target: Target, shape: ModelShape) -> str | None:
+    """Why no Triton kernel runs, or None."""
+    if target.device_type != "cuda":
+        return f"Triton kernels do not run on {target.device_type}"
+    if not target.has_triton:
+        return "triton is not installed"
+    if shape.dtype not in ("float32", "bfloat16"):
+        return f"{shape.dtype} is computed by the definition alone"
+    return None
+
+
+def _wide_rows(target: Target, shape: ModelShape) -> str | None:
+    if max(shape.width, shape.head_dim) > WIDEST_ROW:
+        return f"rows are wider than {WIDEST_ROW}"
+    return no_triton(target, shape)
+
+
+def _streams(target: Target, shape: ModelShape) -> str | None:
+    if not 2 <= shape.streams <= MOST_STREAMS:
+        return f"{shape.streams} residual streams, 2 to {MOST_STREAMS} are supported"
+    return _wide_rows(target, shape)
+
+
+def _experts(target: Target, shape: ModelShape) -> str | None:
+    if not 1 <= shape.experts <= MOST_EXPERTS:
+        return f"{shape.experts} experts, 1 to {MOST_EXPERTS} are supported"
+    return no_triton(target, shape)
+
+
+def _cached(target: Target, shape: ModelShape) -> str | None:
+    for width in (shape.head_dim, shape.index_dim):
+        if width & (width - 1) or width > WIDEST_CACHED:
+            return f"cached rows of {width} values, powers of two to {WIDEST_CACHED} are supported"
+    return no_triton(target, shape)
+
+
+def _paged(target: Target, shape: ModelShape) -> str | None:
+    width = shape.head_dim
+    if width & (width - 1) or not NARROWEST_HEAD <= width <= WIDEST_PAGED:
+        return f"heads of {width}, powers of two from {NARROWEST_HEAD} to {WIDEST_PAGED} are served"
+    return no_triton(target, shape)
+
+
+def _attention(target: Target, shape: ModelShape) -> str | None:
+    if not shape.head_dim >= NARROWEST_HEAD:
+        return f"heads of {shape.head_dim}, {NARROWEST_HEAD} is the least"
+    if shape.dtype == "float32" and shape.head_dim > WIDEST_FLOAT32_HEAD:
+        return f"float32 heads wider than {WIDEST_FLOAT32_HEAD}"
+    return _cached(target, shape)
+
+
+HOPPER_HEADS = Needs(arch=90, dtype="bfloat16", head_dim=512)
+
+
+def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
+    return _attention(target, shape) or HOPPER_HEADS.lacking(
+        target.arch, shape.dtype, shape.head_dim
+    )
+
+
+HOPPER = ("sm_90",)
+_CHECKED = (
+    ("linear", "matmul", no_triton),
+    ("grouped_linear", "matmul", no_triton),
+    ("wide_linear", "matmul", no_triton),
+    ("rms_norm", "norm", _wide_rows),
+    ("rotation", "rotary", no_triton),
+    ("rotate", "rotary", _wide_rows),
+    ("swiglu", "activation", no_triton),
+    ("route", "routing", _experts),
+    ("run_experts", "grouped_matmul", _experts),
+    ("quantise_dequantise", "quantize", _cached),
+    ("look_up", "engram", no_triton),
+    ("gated_add", "engram", _wide_rows),
+    ("mixes", "hyper_connection", _streams),
+    ("collapse_norm", "hyper_connection", _streams),
+    ("expand", "hyper_connection", _streams),
+    ("between_sublayers", "hyper_connection", _streams),
+)
+_USED = (
+    ("norm_linear", "fused_linear", _wide_rows),
+    ("norm_swiglu", "fused_linear", _wide_rows),
+    ("norm_logits", "fused_linear", _wide_rows),
+    ("add_linear", "fused_linear", no_triton),
+    ("attend_fresh", "paged_attention", _paged),
+    ("insert_rows", "cache_ops", _cached),
+    ("write_latents", "compressor", _cached),
+    ("attend_turned", "attention", _attention),
+    ("score_rows", "indexer", _cached),
+    ("best_rows", "topk", no_triton),
+    ("candidate_blocks", "indexer", no_triton),
+    ("score_blocks", "indexer", _cached),
+    ("best_of_blocks", "topk", no_triton),
+    ("choose_highest", "sampling", no_triton),
+    ("choose_tokens", "sampling", no_triton),
+)
+
+
+def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
+    address = f"kernels.{family}.triton_cuda:{op}"
+    return Implementation(op=op, name="triton", address=address, unsuited=unsuited)
+
+
+IMPLEMENTATIONS = (
+    Implementation(
+        op="attend_turned",
+        name="gluon",
+        address="kernels.attention.triton_hopper:attend_turned",
+        unsuited=_hopper_attention,
+        needs=HOPPER_HEADS,
+        is_invariant=False,
+        used_on=HOPPER,
+    ),
+    *(replace(_triton(*row), checked_on=HOPPER) for row in _CHECKED),
+    *(replace(_triton(*row), used_on=HOPPER) for row in _USED),
+)
+"""In order of preference; an operation without one is served by its definition."""
+
+
+def _no_layout(target: Target, shape: ModelShape) -> str | None:
+    if target.device_type != "cpu" or shape.dtype != "bfloat16":
+        return f"{shape.dtype} on {target.device_type} is computed by the definition"
+    if not target.has_laid_out_products:
+        return "oneDNN has no products of bfloat16 for this processor"
+    return None
+
+
+CPU_IMPLEMENTATIONS = tuple(
+    Implementation(
+        op=op, name="torch", address=f"kernels.{family}.torch_cpu:{op}", unsuited=_no_layout
+    )
+    for op, family in (
+        ("laid_out", "fused_linear"),
+        ("norm_linear", "fused_linear"),
+        ("norm_swiglu", "fused_linear"),
+        ("norm_logits", "fused_linear"),
+        ("add_linear", "fused_linear"),
+        ("attend_fresh", "paged_attention"),
+    )
+)
+"""The library's own, where its plain operations are slow; all of them or none suit a model."""
+
+
+def load(implementation: Implementation) -> Callable[..., object]:
+    """The function itself."""
+    module, _, function = implementation.address.partition(":")
+    return getattr(importlib.import_module(module), function)
