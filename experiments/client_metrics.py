@@ -11,6 +11,7 @@ from experiments.metric_values import missing, ratio
 from experiments.quantiles import quantile_of
 from experiments.records import MetricValue, RequestRecord
 
+NOT_HTTP = "no request went over HTTP"
 NO_CLIENT = "the engine runs in this process: sending has no cost of its own"
 
 
@@ -48,6 +49,7 @@ def client_metrics(m: Measurement) -> dict[str, MetricValue]:
         "client_lag_s_p50": _lag(m, 0.5),
         "client_lag_s_p99": _lag(m, 0.99),
         "client_cpu_percent": _cpu(m),
+        "resent_requests": _resent(m),
         "retokenised_ratio": _ratio(
             m,
             lambda r: (r.retokenised_tokens, r.output_tokens),
@@ -111,6 +113,11 @@ def _cpu(m: Measurement) -> MetricValue:
         return missing(NO_CLIENT)
     told = client_cpu_percent(m)
     return ratio(sum(told), len(told), len(told), "the clients were not sampled in the window")
+
+
+def _resent(m: Measurement) -> MetricValue:
+    told = [request.resent for request in m.issued if request.resent is not None]
+    return MetricValue(value=float(sum(told)), n=len(told)) if told else missing(NOT_HTTP)
 
 
 def _ratio(

@@ -161,6 +161,7 @@ class Flight:
             headers_s=self.headers_s,
             closed_s=self.closed_s,
             error_kind=self.error_kind,
+            resent=exchange.resent if exchange else None,
             token_source=counts.source if counts else TokenSource.ENGINE,
             retokenised_tokens=counts.retokenised if counts else None,
             server_prompt_tokens=exchange.server_prompt_tokens if exchange else None,

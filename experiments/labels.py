@@ -24,6 +24,7 @@ DEGENERATE = "the text is far shorter than its tokens: was the output degenerate
 DEGENERATE_BELOW = 0.5
 """Tokens of the text by the client's tokenizer over those counted, below which that is asked."""
 
+RESENT = "the server closed kept connections: some requests were sent twice (resent_requests)"
 TPOT_DISPUTED = "client and server disagree on TPOT: one may count steps, not tokens"
 DISPUTED_FROM = 1.3
 """The server's TPOT over the clients', or the other way round, from which that is said."""
@@ -48,6 +49,7 @@ def labels_afterwards(
         BURSTY: _bursty(metrics),
         DEGENERATE: _degenerate(metrics),
         TPOT_DISPUTED: _disputed(metrics),
+        RESENT: bool(metrics["resent_requests"].value),
     }
     busy = foreign_label(metrics["foreign_cpu_percent"].value)
     return (*(label for label, holds in said.items() if holds), *([busy] if busy else []))

@@ -32,6 +32,16 @@ CLIENT: Rows = (
         "missing where the engine runs in this process",
     ),
     (
+        "resent_requests",
+        "Requests sent twice",
+        "requests",
+        "min",
+        "count of requests",
+        "written again on a fresh connection, because the server had closed the kept one before "
+        "any answer; their times count from the first writing; missing where nothing is sent "
+        "over HTTP",
+    ),
+    (
         "retokenised_ratio",
         "Tokens by the client's tokenizer",
         "",

@@ -114,6 +114,8 @@ class RequestRecord:
     session: int | None = None  # a conversation; its turns follow each other
     turn: int | None = None
     worker: int = 0  # the client process that sent it
+    resent: bool | None = None
+    """Written twice, since its first connection was closed before any answer; None: not HTTP."""
 
 
 @dataclass(frozen=True, kw_only=True)

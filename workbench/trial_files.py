@@ -249,6 +249,7 @@ def request_schema() -> pyarrow.Schema:
             "session": count,
             "turn": count,
             "worker": count,
+            "resent": pa.bool_(),
         }
     )
 

@@ -51,6 +51,7 @@ class Exchange:
     headers_ns: int | None
     closed_ns: int
     error_kind: str | None = None
+    resent: bool = False  # written twice: its first connection was closed before any answer
     server_prompt_tokens: int | None = None
     server_output_tokens: int | None = None
     tokenizer: TextTokenizer | None = None  # the client's

@@ -7,9 +7,7 @@ request that is submitted is written in the next call.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
-import ssl
 from collections.abc import Callable, Mapping
 
 import httpx
@@ -18,13 +16,11 @@ from engine.request import Request, RequestId
 from experiments.targets.base import Received
 from experiments.targets.http_apis import FACES, MESSAGES_VERSION, request_body
 from experiments.targets.http_exchange import HttpExchange
+from experiments.targets.http_lanes import Lanes
 from experiments.targets.http_spec import Api, HttpSpec
 from experiments.token_counts import TextTokenizer
 
-KEEP_ALIVE_S = 4.0  # below the 5 s after which common servers close an idle connection
 CONNECT_S = 10.0
-
-Connect = Callable[[], httpx.AsyncBaseTransport]
 
 
 class HttpClient:
@@ -52,6 +48,7 @@ class HttpClient:
             prepared=self._prepared(body.encode()),
             api=self._spec.api,
             timeout_s=self._spec.timeout_s,
+            resend_unanswered=self._spec.resend_unanswered,
             now_ns=self._now_ns,
             deliver=self._deliver,
             tokenizer=tokenizer,
@@ -124,56 +121,6 @@ class HttpClient:
 def _patience(answer_s: float | None) -> dict[str, float | None]:
     """None waits for as long as the whole request may take, which is bounded elsewhere."""
     return {"connect": CONNECT_S, "read": answer_s, "write": answer_s, "pool": None}
-
-
-class Lanes:
-    """As many connections as requests in flight, each with a transport of its own.
-
-    One pool for all of them searches its connections at every request, which makes a client's
-    own cost grow with the load.
-    """
-
-    def __init__(self, connect: Connect) -> None:
-        self._connect = connect
-        self._idle: list[httpx.AsyncBaseTransport] = []
-
-    def take(self) -> httpx.AsyncBaseTransport:
-        """The connection that was used last, which is the least likely to be closed by now."""
-        return self._idle.pop() if self._idle else self._connect()
-
-    def give(self, lane: httpx.AsyncBaseTransport) -> None:
-        """The lane is free again."""
-        self._idle.append(lane)
-
-    async def open(self, request: httpx.Request) -> None:
-        """One connection, with a request of which nothing is expected."""
-        lane = self.take()
-        with contextlib.suppress(httpx.TransportError):
-            response = await lane.handle_async_request(request)
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            async for _ in response.stream:
-                pass
-            await response.aclose()
-        self.give(lane)
-
-    async def close(self) -> None:
-        """Close what is idle."""
-        await asyncio.sleep(0)  # what was just cancelled gives its lane back
-        while self._idle:
-            await self._idle.pop().aclose()
-
-
-def connector(url: str) -> Connect:
-    """Makes transports to a server: one connection each, certificates read once."""
-    context = (
-        httpx.create_ssl_context()
-        if url.startswith("https:")
-        else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # never used, and dear to make each time
-    )
-    limits = httpx.Limits(
-        max_connections=1, max_keepalive_connections=1, keepalive_expiry=KEEP_ALIVE_S
-    )
-    return lambda: httpx.AsyncHTTPTransport(verify=context, limits=limits)
 
 
 def request_headers(spec: HttpSpec, key: str | None) -> dict[str, str]:

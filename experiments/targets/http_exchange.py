@@ -13,6 +13,7 @@ from engine.request import FinishReason, Request, RequestOutput
 from experiments.targets.base import Exchange, Received
 from experiments.targets.http_apis import DONE, Said, read_event
 from experiments.targets.http_json import Json, is_mapping
+from experiments.targets.http_lanes import UnansweredError
 from experiments.targets.http_spec import Api
 from experiments.targets.sse import Event, EventParser
 from experiments.token_counts import Piece, TextTokenizer
@@ -32,10 +33,17 @@ class _ExchangeError(Exception):
 
 @dataclass(kw_only=True)
 class HttpExchange:
-    """Sends `prepared` once and tells `deliver` everything that comes of it, in order.
+    """Sends `prepared` and tells `deliver` everything that comes of it, in order.
 
     Every network read is stamped before it is looked at. The last delivery has a finish reason
     and the `Exchange`, whatever happened; a cancelled exchange ends with ABORT.
+
+    With `resend_unanswered` a request that a kept connection lost before one byte of an answer
+    came is written once more, on a fresh connection: servers close connections that were idle or
+    used often, and a client learns of it too late. HTTP allows that for a POST whose repetition
+    is known to be harmless (RFC 9110 section 9.2.2, RFC 9112 section 9.3.1). Ours is: the server
+    keeps nothing of it that a client could see, and no token of a first answer reached anybody.
+    The times of the request count from the first writing.
     """
 
     request: Request
@@ -45,6 +53,8 @@ class HttpExchange:
     now_ns: Callable[[], int]
     deliver: Callable[[Received], None]
     tokenizer: TextTokenizer | None = None
+    resend_unanswered: bool = True
+    _resent: bool = False
     _sent_ns: int | None = None
     _headers_ns: int | None = None
     _finish: FinishReason | None = None
@@ -82,7 +92,7 @@ class HttpExchange:
 
     async def _talk(self, transport: httpx.AsyncBaseTransport) -> None:
         self.prepared.extensions = {**self.prepared.extensions, "trace": self._trace}
-        response = await transport.handle_async_request(self.prepared)
+        response = await self._asked(transport)
         if self._headers_ns is None:  # a transport that tells nothing of its steps
             self._headers_ns = self.now_ns()
         try:
@@ -98,9 +108,20 @@ class HttpExchange:
         finally:
             await response.aclose()
 
+    async def _asked(self, transport: httpx.AsyncBaseTransport) -> httpx.Response:
+        """The head of the answer."""
+        try:
+            return await transport.handle_async_request(self.prepared)
+        except UnansweredError:
+            if not self.resend_unanswered:
+                raise
+            self._resent = True
+        return await transport.handle_async_request(self.prepared)
+
     async def _trace(self, event: str, _details: object) -> None:
         if event.endswith("send_request_body.started"):
-            self._sent_ns = self.now_ns()  # after the write it may be late, to the server's credit
+            if self._sent_ns is None:  # after the write it may be late, to the server's credit
+                self._sent_ns = self.now_ns()
         elif event.endswith("receive_response_headers.complete"):
             self._headers_ns = self.now_ns()
 
@@ -167,6 +188,7 @@ class HttpExchange:
             headers_ns=self._headers_ns,
             closed_ns=now_ns,
             error_kind=kind,
+            resent=self._resent,
             server_prompt_tokens=self._prompt_tokens,
             server_output_tokens=self._output_tokens,
             tokenizer=self.tokenizer,

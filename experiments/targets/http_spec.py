@@ -79,6 +79,8 @@ class HttpSpec(Border):
     headers: dict[str, str] = Field(default_factory=dict)
     key_env: str | None = Field(default=None, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")
     timeout_s: float = Field(default=600.0, gt=0)  # of a whole request
+    resend_unanswered: bool = True
+    """Once, on a fresh connection, what a kept one lost before one byte of an answer came."""
     ready_path: ServerPath = "/v1/models"
     reset_path: ServerPath | None = None  # posted to before every trial, to empty caches
     metrics_path: ServerPath | None = None  # counters in the Prometheus text format

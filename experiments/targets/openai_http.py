@@ -15,15 +15,9 @@ from experiments.clock import Clock, SystemClock
 from experiments.errors import PlanError, TargetError, WorkloadError
 from experiments.records import AxisValue, Calibration
 from experiments.targets.base import Received, TargetFacts
-from experiments.targets.http_client import (
-    CONNECT_S,
-    Connect,
-    HttpClient,
-    Lanes,
-    connector,
-    request_headers,
-)
+from experiments.targets.http_client import CONNECT_S, HttpClient, request_headers
 from experiments.targets.http_json import dig, items, text
+from experiments.targets.http_lanes import Connect, Lanes, connector
 from experiments.targets.http_spec import DECLARE, NOT_OURS, HttpSpec
 from experiments.targets.http_tokenizer import ClientTokenizer
 from experiments.targets.prometheus import counters

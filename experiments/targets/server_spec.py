@@ -42,6 +42,7 @@ class ServerSpec(Border):
     usage: Literal["each_chunk", "last", "none"] | None = None
     body: RequestBody = Field(default_factory=dict)
     timeout_s: float = Field(default=600.0, gt=0)
+    resend_unanswered: bool = True
     max_positions: int | None = Field(default=None, ge=2)
     devices: int = Field(default=1, ge=1)
     accelerator: str = "cpu"
@@ -115,6 +116,7 @@ class ServerSpec(Border):
             usage=self.usage or record.usage,
             body={**record.body, **self.body},
             timeout_s=self.timeout_s,
+            resend_unanswered=self.resend_unanswered,
             ready_path=self.ready_path or record.ready_path,
             reset_path=self.reset_path,
             metrics_path=self.metrics_path or record.metrics_path,

@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.labels import BURSTY, DEGENERATE, RANDOM_PROMPTS, TPOT_DISPUTED, labels_afterwards
+from experiments.labels import (
+    BURSTY,
+    DEGENERATE,
+    RANDOM_PROMPTS,
+    RESENT,
+    TPOT_DISPUTED,
+    labels_afterwards,
+)
 from experiments.metrics import measure
 from tests.experiments.records import measurement, request
 from tests.fakes.workloads import FACTS
@@ -51,3 +58,10 @@ def test_a_server_that_tells_another_tpot_than_its_clients_is_labelled(server_s,
     name = "vllm:inter_token_latency_seconds"
     counters = {f"{name}_sum": 40 * server_s, f"{name}_count": 40.0}
     assert said(counters=counters) == labels
+
+
+def test_requests_that_were_sent_twice_are_counted_and_labelled():
+    assert said(resent=True) == (RESENT,)
+    assert said(resent=False) == ()
+    counted = [measure(measurement([request(EVEN, resent=r)])) for r in (True, False, None)]
+    assert [metrics["resent_requests"].value for metrics in counted] == [1.0, 0.0, None]
