@@ -1,36 +1,28 @@
 """Compile every kernel for devices that need not be here: `python -m kernels.aot`.
 
 For each kernel, at the sizes of the release, for sm_90 and sm_100: registers, spilled bytes,
-shared memory and matrix instructions, held against `configs/budget.json`. `--write` records what
-is found as the new budget. Exit code 1 where a kernel does not compile or exceeds its budget.
+shared memory, held against `configs/budget/FAMILY.json`. `--write` makes what is found the
+budget and forgets kernels that nobody compiles any more; `--family` does either for some families
+alone. Exit code 1 where a kernel does not compile, exceeds its budget or has none, or where a
+budget has no kernel.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from kernels import budgets
+from kernels.budgets import Resources
 from kernels.launches import POINTERS, Launch, launches
 from kernels.launches_causal import causal_launches
 from kernels.launches_elementwise import elementwise_launches
-
-BUDGET = Path(__file__).parent / "configs" / "budget.json"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resources:
-    """What a compiled kernel takes. Bytes a thread for spills, bytes a block for shared memory."""
-
-    registers: int
-    spill_bytes: int
-    shared_bytes: int
 
 
 def compiled(launch: Launch, arch: int) -> Resources:
@@ -74,33 +66,26 @@ def _usage(cubin: bytes) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def over(found: Resources, budget: Mapping[str, int]) -> list[str]:
-    """What exceeds the budget, in words."""
-    return [
-        f"{name} {value} > {budget[name]}"
-        for name, value in asdict(found).items()
-        if value > budget[name]
-    ]
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
+def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) -> int:
+    """The command, on the budgets of a folder."""
     parser = argparse.ArgumentParser(prog="python -m kernels.aot", description=__doc__)
     parser.add_argument("--write", action="store_true", help="record the findings as the budget")
-    write = parser.parse_args(arguments).write
-    every = (*launches(), *causal_launches(), *elementwise_launches())
-    found = {f"{one.name} sm_{a}": compiled(one, a) for one in every for a in one.architectures}
-    if write:
-        BUDGET.parent.mkdir(exist_ok=True)
-        text = json.dumps({name: asdict(r) for name, r in found.items()}, indent=1)
-        BUDGET.write_text(text + "\n")
-    budget = json.loads(BUDGET.read_text())
-    failed = False
-    for name, resources in found.items():
-        excess = over(resources, budget[name]) if name in budget else ["it has no budget"]
-        failed = failed or bool(excess)
-        told = " ".join(f"{k}={v}" for k, v in asdict(resources).items())
-        print(f"{name:60} {told}  {'; '.join(excess)}")  # noqa: T201
+    parser.add_argument("--family", action="append", help="only these families")
+    options = parser.parse_args(arguments)
+    families = set(options.family) if options.family else None
+    found: dict[str, dict[str, Resources]] = {}
+    for one in (*launches(), *causal_launches(), *elementwise_launches()):
+        if families is None or one.family in families:
+            kernels = found.setdefault(one.family, {})
+            for arch in one.architectures:
+                kernels[f"{one.name} sm_{arch}"] = resources = compiled(one, arch)
+                told = " ".join(f"{k}={v}" for k, v in asdict(resources).items())
+                print(f"{one.family:17} {one.name} sm_{arch}: {told}")  # noqa: T201
+    if options.write:
+        budgets.write(found, families, folder)
+    failed = list(budgets.faults(found, budgets.read(families, folder)))
+    for name, why in failed:
+        print(f"FAILED {name}: {why}")  # noqa: T201
     print("over budget" if failed else "all within budget")  # noqa: T201
     return 1 if failed else 0
 

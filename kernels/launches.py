@@ -27,6 +27,11 @@ class Launch:
         return {"num_warps": self.warps, **stages}
 
     @property
+    def family(self) -> str:
+        """`norm`: the folder of its source."""
+        return self.address.split(".")[1]
+
+    @property
     def name(self) -> str:
         """`rms_norm_kernel BLOCK=8192`."""
         told = " ".join(f"{k}={v}" for k, v in self.constants.items())
