@@ -1,6 +1,6 @@
 """`python -m workbench`: the command without its script on the path."""
 
-from workbench.cli import main
+from workbench.entry import main
 
 if __name__ == "__main__":
     main()

@@ -26,8 +26,8 @@ from workbench import (
     cli_run,
     cli_show,
 )
-from workbench.cli_options import EXIT_INTERRUPTED
 from workbench.cli_output import err, never_stop_at_a_character, say, say_error
+from workbench.entry import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from typer import Context
@@ -86,10 +86,6 @@ app.add_typer(cli_peers.app, name="peers")
 
 
 def main() -> None:
-    """The entry point of the command `workbench`."""
+    """Run the command that the arguments name; `workbench.entry` calls it."""
     never_stop_at_a_character()
     app()
-
-
-if __name__ == "__main__":
-    main()

@@ -27,7 +27,7 @@ PricesOption = Annotated[
     Path | None,
     typer.Option("--prices", help="Your own price table, in the form of workbench/prices.yaml."),
 ]
-EXIT_GATE, EXIT_PARTIAL, EXIT_INTERRUPTED = 3, 4, 130
+EXIT_GATE, EXIT_PARTIAL = 3, 4
 EXIT_UNDECIDED = EXIT_PARTIAL  # either way: no failure is shown, and no success
 
 

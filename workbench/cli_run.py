@@ -13,7 +13,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from experiments.watch import Stopped
 from workbench.cli_options import (
     EXIT_GATE,
-    EXIT_INTERRUPTED,
     EXIT_PARTIAL,
     BudgetOption,
     JsonOption,
@@ -23,6 +22,7 @@ from workbench.cli_options import (
 )
 from workbench.cli_output import escape, out, say, say_json, say_labels
 from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
+from workbench.entry import EXIT_INTERRUPTED
 from workbench.errors import UsageError
 from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line
