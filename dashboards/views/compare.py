@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import pandas as pd
 import streamlit as st
 
 import workbench as wb
-from dashboards import address, controls, markup, parts, reading
-from workbench.arms import TRIAL
-from workbench.comparability import Difference
+from dashboards import address, comparability_view, controls, markup, parts, reading
+from dashboards.compare_sides import MAX_POINTS, Side, chosen
 from workbench.figures import (
     ARM,
     LATENCY_FAMILIES,
@@ -24,32 +21,13 @@ from workbench.figures import (
     changes_finding,
     distributions,
     judged,
-    levels,
     number,
     pareto,
     point_order,
-    varied,
 )
 
-SEVERITIES = {"block": "failed", "warn": "invalid", "note": "skipped"}
 VERDICTS = {"better": "passed", "worse": "failed", "changed": "running"}
-MAX_POINTS = 200
 EXAMPLE = "workbench compare RUN:draft_length=0 RUN:draft_length=5"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Side:
-    """A run and the settings that its points are chosen by."""
-
-    run_id: str
-    where: tuple[str, ...]  # "setting=value"
-
-    def arm(self) -> wb.Arm:
-        """The points that are meant."""
-        pairs = (text.partition("=") for text in self.where)
-        return wb.Arm(
-            run=reading.reader(self.run_id).run, where={name: value for name, _, value in pairs}
-        )
 
 
 def main() -> None:
@@ -59,69 +37,8 @@ def main() -> None:
         parts.empty_store()
         return
     with st.sidebar:
-        a, b = (_side(name, runs) for name in ("a", "b"))
+        a, b = (chosen(name, runs) for name in ("a", "b"))
     _body(a, b, runs)
-
-
-def _side(name: str, runs: dict[str, wb.RunSummary]) -> Side:
-    """One side as the address has it; at first two runs of one plan, or two values of an axis."""
-    label = name.upper()
-    default, preset = _defaults(runs)[name]
-    picked = address.choose(
-        label, list(runs), name, default=default, words=lambda n: parts.run_words(runs[n])
-    )
-    options = [*_settings(picked), *_single_points(picked)]
-    asked = address.parameter(f"{name}_where")
-    texts = asked.split(",") if asked is not None else preset if picked == default else []
-    where = st.multiselect(
-        f"Only points of {label} with", options, default=[t for t in texts if t in options],
-        key=f"compare.{name}.{picked}", placeholder="all", format_func=_in_words(picked),
-    )  # fmt: skip
-    address.remember(f"{name}_where", ",".join(where) if where != preset else None)
-    address.show(f"{name}_where", ",".join(where))
-    return Side(run_id=picked, where=tuple(where))
-
-
-def _settings(run_id: str) -> list[str]:
-    trials = reading.reader(run_id).trials()
-    return [
-        f"{axis.removeprefix('axis.')}={value}"
-        for axis in varied(trials)
-        if len(found := levels(trials, axis)) <= controls.MAX_VALUES
-        for value in found
-        if "," not in value
-    ]
-
-
-def _single_points(run_id: str) -> list[str]:
-    """Each valid point by its trial: one on either side makes a difference of two points."""
-    points = reading.reader(run_id).points()
-    ids = points.loc[points["valid"].astype(bool), "trial_id"]
-    return [f"{TRIAL}={name}" for name in ids.head(MAX_POINTS)]
-
-
-def _in_words(run_id: str) -> Callable[[str], str]:
-    """A setting as it is; a single point by its cell."""
-    trials = reading.reader(run_id).trials()
-    names = controls.trial_names(trials, trials)
-
-    def words(text: str) -> str:
-        name, _, value = text.partition("=")
-        return f"only {names.get(value, value)}" if name == TRIAL else text
-
-    return words
-
-
-def _defaults(runs: dict[str, wb.RunSummary]) -> dict[str, tuple[str, list[str]]]:
-    newest = next(iter(runs))
-    before = [name for name in runs if name != newest and runs[name].name == runs[newest].name]
-    if before:
-        return {"a": (before[0], []), "b": (newest, [])}
-    options = _settings(newest)
-    names = dict.fromkeys(text.partition("=")[0] for text in options)
-    chosen = next((name for name in ("draft_length", *names) if name in names), None)
-    first = [text for text in options if text.partition("=")[0] == chosen]
-    return {"a": (newest, first[:1]), "b": (newest, first[-1:])}
 
 
 def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
@@ -137,8 +54,8 @@ def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
     if isinstance(found, str):
         parts.html(markup.note(f"These cannot be compared: {found}"))
         return
-    _differences(found, accepted)
-    _bases(found)
+    comparability_view.differences(found, accepted)
+    comparability_view.bases(found)
     if not found.blocked:
         _deltas(found)
 
@@ -164,58 +81,6 @@ def _names(a: Side, b: Side) -> list[str]:
         + markup.anchor(" ".join([side.run_id, *side.where]), address.link("run", run=side.run_id))
         for label, side in (("A", a), ("B", b))
     ]
-
-
-def _differences(found: wb.Comparison, accepted: tuple[str, ...]) -> None:
-    """The comparability banner: what blocks, what may move numbers, what is only said."""
-    if found.blocked:
-        told = "; ".join(one.name.replace("_", " ") for one in found.blocked)
-        parts.html(markup.banner([f"No delta is shown, because these differ: {told}"]))
-        picked = st.multiselect(
-            "Show deltas all the same, accepting that these differ",
-            [one.name for one in found.differences if str(one.severity) == "block"],
-            default=list(accepted), key="compare.accept",
-        )  # fmt: skip
-        if tuple(picked) != accepted:
-            address.remember("accept", ",".join(picked) or None)
-            st.rerun()
-    rows = [
-        (
-            markup.Cell(html=markup.pill_of(_severity(one), SEVERITIES[str(one.severity)])),
-            markup.text(one.sentence, "free"),
-            markup.text(one.a, "free soft"),
-            markup.text(one.b, "free soft"),
-        )
-        for one in found.differences
-    ]
-    title = f"What differs ({len(rows)})" if rows else "Nothing that is recorded differs"
-    with st.expander(title, expanded=bool(found.blocked)):
-        if rows:
-            parts.html(markup.table(("", "Difference", "A", "B"), rows))
-
-
-def _bases(found: wb.Comparison) -> None:
-    """Of another tool's result: how either side came by its numbers, and what has no partner."""
-    bases, apart = found.bases, found.apart
-    if bases.empty and apart.empty:
-        return
-    with st.expander(f"How either side came by its numbers ({len(bases)} metrics)"):
-        cells = [
-            (markup.text(row.label, "name"), markup.text(row.a, "free soft"),
-             markup.text(row.b, "free soft"))
-            for row in bases.itertuples()
-        ]  # fmt: skip
-        parts.html(markup.table(("Metric", "A", "B"), cells))
-    with st.expander(f"What is not comparable, and why ({len(apart)} metrics)"):
-        cells = [
-            (markup.text(row.label, "name"), markup.text(row.why, "free soft"))
-            for row in apart.itertuples()
-        ]
-        parts.html(markup.table(("Metric", "Why"), cells))
-
-
-def _severity(one: Difference) -> str:
-    return f"{one.severity}, accepted" if one.accepted else str(one.severity)
 
 
 def _deltas(found: wb.Comparison) -> None:
