@@ -21,6 +21,17 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 )
 
 
+def pytest_collection_modifyitems(items):
+    """Skip what needs a CUDA device where there is none; torch is asked only if a test needs it."""
+    marked = [item for item in items if item.get_closest_marker("cuda")]
+    if marked:
+        import torch
+
+        if not torch.cuda.is_available():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason="there is no CUDA device here"))
+
+
 @pytest.fixture(autouse=True)
 def _one_thread():
     """Keep torch to one thread: two test processes share two cores."""
