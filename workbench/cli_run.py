@@ -20,8 +20,9 @@ from workbench.cli_options import (
     RepeatsOption,
     StoreOption,
 )
-from workbench.cli_output import escape, out, say, say_json, say_labels
+from workbench.cli_output import out, say, say_json, say_labels
 from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
+from workbench.engine_starts import EngineStarts
 from workbench.entry import EXIT_INTERRUPTED
 from workbench.errors import UsageError
 from workbench.interrupts import stop_on_interrupt
@@ -209,11 +210,16 @@ def measure_job(job: Job, *, json: bool) -> int:
     time = f"{job.outlook.pace.about} {duration_words(job.estimate_s)}"
     say(f"run {run_id}: {_most(job)}{job.remaining} trials, {time}")
     try:
-        with stop_on_interrupt(job.watch), _progress() as bar, closing(job.records()) as records:
+        with (
+            stop_on_interrupt(job.watch),
+            _progress() as bar,
+            EngineStarts(job.watch, say),
+            closing(job.records()) as records,
+        ):
             task = bar.add_task("trials", total=job.outlook.agenda.at_most, completed=job.stored)
             bar.refresh()
             for record in records:
-                bar.console.print(escape(trial_line(record)), highlight=False, soft_wrap=True)
+                say(trial_line(record))
                 bar.advance(task)
     except KeyboardInterrupt:
         say(f"go on with `{again}`")

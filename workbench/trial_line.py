@@ -17,7 +17,13 @@ def trial_line(record: TrialRecord) -> str:
     axes = point_words(record.point.axes)
     busy = f"  [{OTHER_WORK}]" if OTHER_WORK in record.labels else ""
     reason = f"  ({record.reason})" if record.reason else ""
-    return f"{record.state:<7} {axes}{_speed(record)}{busy}{reason}"
+    return f"{record.state:<7} {axes}{_speed(record)}{_resent(record)}{busy}{reason}"
+
+
+def _resent(record: TrialRecord) -> str:
+    resent = record.metrics.get("resent_requests")
+    count = 0 if resent is None else round(resent.value or 0)
+    return f"  [{count} requests sent twice]" if count else ""
 
 
 def _speed(record: TrialRecord) -> str:

@@ -237,6 +237,15 @@ def test_the_exit_code_tells_failures_from_gates(here, simulation, code, state):
     assert last_json(result)["state"] == state
 
 
+def test_a_run_whose_engine_takes_a_while_to_start_says_so_off_a_terminal_too(here):
+    protocol = {"name": "quick", "measured_s": 1.0}
+    axes = [{"product": {"batch_size": [1]}}]
+    plan = written(here, simulation={"start_s": 2.0}, protocol=protocol, axes=axes)
+    said = workbench("run", plan).output
+    lines = r"starting the engine: 1 in flight\nthe engine is ready after \d+ s\nok "
+    assert re.search(lines, said), said
+
+
 def test_hostile_texts_are_printed_and_not_obeyed(here):
     records.fill_store("results", records.hostile_records())
     for command in (["show"], ["ls"], ["pareto"]):
