@@ -15,7 +15,6 @@ ordered together travels together.
 from __future__ import annotations
 
 import contextlib
-import gc
 import logging
 import multiprocessing
 import os
@@ -26,14 +25,17 @@ import threading
 import time
 import traceback
 from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
 from multiprocessing.connection import wait
 from typing import TYPE_CHECKING
 
 from engine.accelerator.cpu import set_threads
+from engine.collector import calm_collector
 from engine.core import Engine
 from engine.errors import ReplicaError, RequestError
 from engine.request import FinishReason, Request, RequestOutput
+from engine.step import new_tuple
 from kernels.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -82,7 +84,8 @@ class StepNews:
 
 def _news_of(count: int, columns: Sequence[tuple[object, ...]], stats: EngineStats) -> StepNews:
     whole = (repeat(c[0], count) if len(c) < count else c for c in columns)
-    return StepNews(tuple(map(RequestOutput._make, zip(*whole, strict=True))), stats)
+    outputs = map(partial(new_tuple, RequestOutput), zip(*whole, strict=True))
+    return StepNews(tuple(outputs), stats)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,8 +164,7 @@ def _serve(pipe: Connection, inbox: _Inbox, task: ReplicaTask, log: _Log) -> Non
         return
     log.send()
     pipe.send(engine.limits)
-    gc.collect()
-    gc.freeze()  # what is here stays: a sweep over it would hold up a step
+    calm_collector()
     while _obey(inbox, engine, pipe):
         outputs = engine.step()
         log.send()

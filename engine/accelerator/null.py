@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from engine.accelerator.interface import GraphRecorder, Work
+    from engine.accelerator.interface import GraphRecorder, RecordedGraph, Work
     from engine.accelerator.tickets import DoneTicket
 
 _NS = 1e9
@@ -41,6 +41,27 @@ class VirtualClock:
     def advance_to(self, time_ns: int) -> None:
         """Let time pass until then; nothing if that is over."""
         self.now_ns = max(self.now_ns, time_ns)
+
+
+class RepeatRecorder:
+    """Records work by keeping it: to replay is to do it again."""
+
+    def budget_bytes(self) -> int:
+        """More than such graphs can hold."""
+        return 1
+
+    def record(self, work: Work) -> _Repeated:
+        """Keep it."""
+        return _Repeated(work)
+
+    def forget(self, graph: RecordedGraph) -> None:
+        """There is nothing to let go of."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Repeated:
+    replay: Work
+    held_bytes: int = 0
 
 
 class NullAccelerator:

@@ -67,7 +67,7 @@ class StepMeter:
 class NullModel:
     """The `Model` protocol without weights."""
 
-    can_capture = False
+    can_capture = True
 
     def __init__(self, source: NullSource) -> None:
         self.facts = source.model_facts
@@ -86,7 +86,7 @@ class NullModel:
     ) -> ForwardOutput:
         """See the protocol."""
         del capture
-        starts = torch.tensor(batch.query_start[:-1])
+        starts = _starts(batch)
         rows = [b - a for a, b in zip(batch.query_start[:-1], batch.query_start[1:], strict=True)]
         self._spend(self._source.cost, rows, batch.context_length)
         owner, positions = batch.sequence_index, batch.positions
@@ -130,8 +130,10 @@ class NullModel:
 
     def _write_ring(self, batch: ForwardBatch, caches: CacheStorage, state: Tensor) -> None:
         ring = caches.groups["newest"].rows  # type: ignore[union-attr]
-        ends = torch.tensor(batch.query_start[1:])[batch.sequence_index]
-        newest = torch.nonzero(ends - torch.arange(len(state)) <= ring).flatten()
+        newest = torch.arange(len(state))
+        if batch.shape is None:  # else they all are: a ring holds more than a step's drafts
+            ends = torch.tensor(batch.query_start[1:])[batch.sequence_index]
+            newest = newest[ends - newest <= ring]
         slots = batch.slots[batch.sequence_index[newest]]
         where = ring_rows(slots, batch.positions[newest], ring)
         caches.write("newest", where, state[newest][:, None].float())
@@ -153,3 +155,10 @@ class NullModel:
             self._source.meter.seconds += chip.seconds(
                 flops=cost.flops(rows, contexts), moved_bytes=cost.moved_bytes(rows, contexts)
             )
+
+
+def _starts(batch: ForwardBatch) -> Tensor:
+    """First row of each sequence: [R]."""
+    if batch.shape is None:
+        return torch.tensor(batch.query_start[:-1])
+    return torch.arange(batch.shape.sequences) * batch.shape.rows

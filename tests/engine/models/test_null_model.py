@@ -4,12 +4,14 @@ import random
 
 import pytest
 
+from engine.accelerator.null import RepeatRecorder
 from engine.accelerator.roofline import Roofline, StepCost
 from engine.config import EngineConfig
 from engine.models.null import NullSource, StepMeter
 from engine.models.protocol import ModelFacts
 from engine.request import Request, SamplingParams
 from engine.simulation import simulate
+from tests.fakes.recorder import FakeRecorder
 
 FACTS = ModelFacts(
     vocab_size=64,
@@ -78,6 +80,20 @@ def test_a_text_is_that_of_the_request_alone_however_it_is_scheduled():
     assert run(engine) == alone
     assert engine.stats().preemptions > 0
     assert engine.stats().accepted_tokens > 0
+
+
+@pytest.mark.parametrize("draft_length", [0, 3])
+def test_steps_of_the_null_model_can_be_recorded(draft_length):
+    said = []
+    for recorder in (None, FakeRecorder(), RepeatRecorder()):
+        asked = config(draft_length=draft_length, cache_tokens=512, block_tokens=16)
+        engine, _ = simulate(asked, source(acceptance=0.6), recorder=recorder)
+        for request in requests(6):
+            engine.add_request(request)
+        said.append(run(engine))
+        assert bool(engine.stats().replayed_steps) == (recorder is not None)
+    assert said[1] == said[0]
+    assert said[2] == said[0]
 
 
 def test_drafts_stand_as_often_as_the_simulation_says():
