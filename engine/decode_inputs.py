@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from engine.cache.blocks import Handle
     from engine.request_table import RequestTable
     from engine.step import ScheduledBatch, ScheduledSequence
 
@@ -113,6 +114,36 @@ class _SlotFacts:
             self.columns[name][slot] = value
 
 
+@dataclass(frozen=True, slots=True)
+class _Members:
+    """The sequences of decode steps in a row, and what stays as long as they are the same."""
+
+    handles: tuple[Handle, ...]  # their slots
+    slots: Ints
+    generations: Ints
+    rule: ChoiceRule  # the widest
+    free_from: Ints  # the length from which nothing is barred
+    padded: dict[str, Ints]  # those of the numbers of a step that stay
+
+    @classmethod
+    def of(
+        cls, entries: Sequence[ScheduledSequence], facts: _SlotFacts, most: int, spare: Spare
+    ) -> _Members:
+        """Gather what `facts` knows of them, once it has met them all."""
+        handles = tuple(entry.slot for entry in entries)
+        slots, generations = np.array(handles, dtype=np.int64).T
+        for index in np.flatnonzero(facts.generation[slots] != generations):
+            facts.learn(entries[index])
+        columns = {name: column[slots] for name, column in facts.columns.items()}
+        rule, size = ChoiceRule(int(columns["rule"].max())), sequence_bucket(len(handles), most)
+        padded = {
+            "slots": _padded(slots, size, spare.slot),
+            "live": _padded(np.ones_like(slots), size, 0),
+            **{name: _padded(columns[name], size, 0) for name in ("decoder_start", *rule.fields)},
+        }
+        return cls(handles, slots, generations, rule, columns["free_from"], padded)
+
+
 class DecodeInputsBuilder:
     """Builds the inputs of uniform decode steps of one engine, in the order of their launch."""
 
@@ -130,82 +161,72 @@ class DecodeInputsBuilder:
         self._most = most_sequences
         self._spare = spare
         self._facts = _SlotFacts(most_sequences)
+        self._members: _Members | None = None  # of the newest step
         self._ring = StagingRing(device, torch.int64)
 
     def build(self, batch: ScheduledBatch, table: RequestTable) -> DecodeInputs | None:
-        """None where the step is of another kind; then nothing has been noted of it.
+        """None where the step is of another kind; then the table has noted nothing of it.
 
         Uniform: every sequence runs its newest token, which the device has chosen, and drafts;
         nobody moves, and nobody asks for more than tokens.
         """
-        rows = _Rows.of(batch)
-        if rows is None:
+        entries = batch.sequences
+        if batch.swaps_out or batch.swaps_in or not entries:
             return None
-        for index in np.flatnonzero(self._facts.generation[rows.slots] != rows.generations):
-            self._facts.learn(rows.entries[index])
+        _, first, known, drafts, settled, samples, _, slot, _, blocks = zip(*entries, strict=True)
+        if known.count(1) < len(entries) or not all(samples):
+            return None
+        if self._members is None or slot != self._members.handles:
+            self._members = _Members.of(entries, self._facts, self._most, self._spare)
+        columns = (
+            np.fromiter(column, np.int64, len(entries))
+            for column in (first, drafts, settled, blocks)
+        )
+        rows = _Rows(entries, self._members, *columns)
         key = self._key(rows, table)
         if key is None:
             return None
         values = self._values(rows, key, table)
         numbers = self._ring.stage(values[name] for name in fields_of(key))
-        return DecodeInputs(rows.entries, key, numbers)
+        return DecodeInputs(entries, key, numbers)
 
     def _key(self, rows: _Rows, table: RequestTable) -> DecodeKey | None:
-        columns = self._facts.columns
-        widest = ChoiceRule(int(columns["rule"][rows.slots].max()))
-        is_free = rows.settled >= columns["free_from"][rows.slots]
-        known = table.has_newest(rows.slots, rows.generations)
-        if widest is ChoiceRule.OTHER or not (is_free.all() and known.all()):
+        members = rows.members
+        known = table.has_newest(members.slots, members.generations)
+        is_free = rows.settled >= members.free_from
+        if members.rule is ChoiceRule.OTHER or not (is_free.all() and known.all()):
             return None
         per_sequence = 1 + (self._draft_length if rows.drafts.any() else 0)
-        count = sequence_bucket(len(rows.slots), self._most)
+        count = len(members.padded["slots"])
         news = count * (1 + -(-per_sequence // self._block_tokens))
-        if table.count_news(rows.slots, rows.blocks) > news:
+        if table.count_news(members.slots, rows.blocks) > news:
             return None
         context = context_bucket(int(rows.first.max()) + per_sequence)
         shape = DecodeShape(sequences=count, rows=per_sequence, context=context)
-        return DecodeKey(shape, widest, news)
+        return DecodeKey(shape, members.rule, news)
 
     def _values(self, rows: _Rows, key: DecodeKey, table: RequestTable) -> dict[str, Ints]:
         count, spare = key.shape.sequences, self._spare
-        facts = {n: column[rows.slots] for n, column in self._facts.columns.items()}
-        values = {
-            "slots": _padded(rows.slots, count, spare.slot),
-            "live": _padded(np.ones_like(rows.slots), count, 0),
+        news = table.news_of_blocks(rows.entries, rows.members.slots, rows.blocks)
+        fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
+        return {
+            **rows.members.padded,
             "drafts": _padded(rows.drafts, count, 0),
             "block_count": _padded(rows.blocks, count, 0),
-        }
-        news = table.news_of_blocks(rows.entries, rows.slots, rows.blocks)
-        fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
-        values |= {name: _padded(news[name], key.news, filler) for name, filler in fill.items()}
-        return values | {
-            name: _padded(facts[name], count, 0) for name in ("decoder_start", *key.rule.fields)
+            **{name: _padded(news[name], key.news, filler) for name, filler in fill.items()},
         }
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The sequences of a step that only decodes."""
+    """A step that only decodes."""
 
     entries: tuple[ScheduledSequence, ...]
-    slots: Ints
-    generations: Ints
+    members: _Members
     first: Ints  # at most
     drafts: Ints
     settled: Ints
     blocks: Ints  # how many
-
-    @classmethod
-    def of(cls, batch: ScheduledBatch) -> _Rows | None:
-        entries = batch.sequences
-        if batch.swaps_out or batch.swaps_in or not entries:
-            return None
-        if not all(entry.known == 1 and entry.samples for entry in entries):
-            return None
-        _, first, _, drafts, settled, _, _, slot, _, blocks = zip(*entries, strict=True)
-        slots, generations = zip(*slot, strict=True)
-        table = np.array((slots, generations, first, drafts, settled, blocks), dtype=np.int64)
-        return cls(entries, *table)
 
 
 def _padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:

@@ -26,6 +26,7 @@ class Holdings:
     """The pools of one replica. What a step in flight may touch is freed once it has settled."""
 
     def __init__(self, limits: SchedulerLimits) -> None:
+        self.settled = -1  # the newest step that has
         self._limits = limits
         self._block_tokens = limits.block_tokens
         self.blocks = Pool(limits.blocks)
@@ -53,6 +54,10 @@ class Holdings:
         if missing:
             sequence.blocks.extend(self.blocks.take(missing))
 
+    def is_in_flight(self, sequence: Sequence) -> bool:
+        """Whether a step that has not settled runs rows of it."""
+        return sequence.last_step is not None and sequence.last_step > self.settled
+
     def take_slot(self, sequence: Sequence) -> None:
         """Give it one of the free slots."""
         assert sequence.slot is None, "a sequence has one slot"
@@ -62,7 +67,7 @@ class Holdings:
         """Let go of everything, on the device and in host memory."""
         self._retire_device(sequence, sequence.last_step)
         if sequence.host_copy is not None:
-            self._retire_host(sequence, sequence.last_step)
+            self._retire_host(sequence, sequence.host_copy.step)
 
     def swap_out(self, sequence: Sequence, step: int) -> CacheMove | None:
         """Have `step` copy its caches to host memory first; None where that has no room."""
@@ -70,9 +75,8 @@ class Holdings:
         if self._host_blocks.available < count or not self._host_slots.available:
             return None
         slot = slot_of(sequence)
-        host = HostCopy(tuple(self._host_blocks.take(count)), self._host_slots.take(1)[0])
+        host = HostCopy(tuple(self._host_blocks.take(count)), self._host_slots.take(1)[0], step)
         move = CacheMove(sequence, tuple(sequence.blocks[:count]), slot, host)
-        sequence.last_step = step
         self._retire_device(sequence, step)
         sequence.host_copy = host
         return move
@@ -88,6 +92,7 @@ class Holdings:
 
     def settle(self, step: int) -> None:
         """Free what waited for `step`."""
+        self.settled = step
         for pool in self._pools():
             pool.settle(step)
 

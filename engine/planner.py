@@ -44,20 +44,30 @@ class Planner:
     def plan(self, step: int, time_ns: int) -> StepPlan:
         """Choose the rows of step number `step`; takes slots and blocks, preempts."""
         plan = StepPlan(number=step, budget=self._limits.max_num_batched_tokens)
-        decoding: dict[Sequence, int] = {}
+        running = self._queues.running
+        decoding = [s for s in running if s.runs_newest]
         prefilling: dict[Sequence, int] = {}
-        for sequence in self._queues.running:
-            if not sequence.is_decoding:
-                prefilling[sequence] = self._next_known(sequence)
-            elif not sequence.will_end:
-                decoding[sequence] = 1
-        self._place_all(decoding, plan)
+        if len(decoding) < len(running):
+            prefilling = {s: self._next_known(s) for s in running if not s.is_decoding}
+        self._place_decoding(decoding, plan)
         if self._limits.draft_length:
             self._deal_drafts(plan, self._next_chunk(prefilling))
         self._place_all(prefilling, plan)
         if plan.short is None:
             self._admit(plan, time_ns)
         return plan
+
+    def _place_decoding(self, decoding: list[Sequence], plan: StepPlan) -> None:
+        """Place all at once where one after the other would come to that."""
+        holdings, block_tokens = self._holdings, self._limits.block_tokens
+        growing = [s for s in decoding if s.computed >= len(s.blocks) * block_tokens]
+        missing = sum(holdings.missing(s, s.computed + 1) for s in growing)
+        if len(decoding) > plan.budget or missing > holdings.blocks.available:
+            self._place_all(dict.fromkeys(decoding, 1), plan)
+            return
+        for sequence in growing:
+            holdings.grow(sequence, sequence.computed + 1)
+        plan.place_newest(decoding)
 
     def _place_all(self, wanted: dict[Sequence, int], plan: StepPlan) -> None:
         """Place sequences in order, with the rows that each wants next."""
@@ -174,7 +184,7 @@ class Planner:
             sequence = self._queues.waiting[0]
             known = self._next_known(sequence)
             if (
-                sequence.steps_in_flight
+                self._holdings.is_in_flight(sequence)
                 or known > plan.budget
                 or not self._has_room(sequence, promised)
             ):

@@ -71,9 +71,9 @@ class ChoiceRule(IntEnum):
 
     @property
     def fields(self) -> tuple[str, ...]:
-        """Numbers that each sequence brings; floats as their bits."""
+        """Numbers that each sequence brings; floats as their bits. OTHER brings none so."""
         seeded = ("is_warm", "seed", "temperature")
-        return ((), seeded, (*seeded, "top_k", "top_p"))[self]
+        return ((), seeded, (*seeded, "top_k", "top_p"), ())[self]
 
 
 def collect_rules(groups: Sequence[SampledRows], eos_token_id: int) -> Rules:

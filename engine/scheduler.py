@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from engine.errors import RequestError
-from engine.holdings import Holdings, slot_of
+from engine.holdings import Holdings
 from engine.planner import Planner
 from engine.queues import Queues
 from engine.request import FinishReason, RequestOutput
 from engine.sequence import Sequence, SequenceState, check_prompt_fits
 from engine.stats import SchedulerCounts
-from engine.step import ScheduledBatch, ScheduledSequence
+from engine.step import ScheduledBatch, ScheduledSequence, new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence as Many
@@ -79,6 +79,9 @@ class Scheduler:
         if sequence.request.request_id in self._queues.unfinished:
             raise RequestError("the id is in use.", where=where, remedy="Use one id a request.")
         check_prompt_fits(sequence.prompt_tokens, self.limits.longest_sequence, where=where)
+        asked = sequence.request.sampling
+        eos = () if asked.ignore_eos else (self.limits.eos_token_id,)
+        sequence.stops = frozenset((*asked.stop_token_ids, *eos))
         self._queues.add(sequence)
 
     def abort(self, request_id: RequestId, time_ns: int) -> bool:
@@ -111,23 +114,27 @@ class Scheduler:
     ) -> list[RequestOutput]:
         """Take in the results of the oldest step in flight; returns what clients should hear."""
         assert batch is self._in_flight[0], "steps settle in the order of their plans"
-        self._leave_flight(batch)
-        finished = SequenceState.FINISHED
+        self._in_flight.remove(batch)
         outputs: list[RequestOutput] = []
         for entry, result in zip(batch.sequences, results, strict=True):
-            if entry.sequence.state is finished:
+            sequence = entry.sequence
+            if sequence.state is SequenceState.FINISHED:
                 self.counts.wasted_steps += 1
-                continue
-            output = self._settle_one(entry, result, time_ns)
-            if output is not None:
-                outputs.append(output)
+            elif result.error is not None:
+                self._finish(sequence)
+                outputs.append(sequence.last_output(time_ns, FinishReason.ERROR, result.error))
+            else:
+                if entry.first < sequence.prompt_tokens:
+                    self._settle_prompt(entry, result)
+                if result.token_ids:
+                    outputs.append(self._deliver(entry, result, time_ns))
         self._holdings.settle(batch.number)
         return outputs
 
     def fail(self, batch: ScheduledBatch, error: str, time_ns: int) -> None:
         """End every sequence of a step in flight that the device could not run, or never got."""
         is_oldest = batch is self._in_flight[0]
-        self._leave_flight(batch)
+        self._in_flight.remove(batch)
         for touched in (*batch.sequences, *batch.swaps_out, *batch.swaps_in):
             if touched.sequence.state is not SequenceState.FINISHED:
                 self._end_early(touched.sequence, time_ns, FinishReason.ERROR, error)
@@ -147,82 +154,65 @@ class Scheduler:
         for sequence in everyone:
             steps = [e for b in self._in_flight for e in b.sequences if e.sequence is sequence]
             sampling = [entry for entry in steps if entry.samples]
-            assert sequence.steps_in_flight == len(steps)
-            assert sequence.sampling_steps_in_flight == len(sampling)
-            assert sequence.unsettled == sum(entry.drafts + 1 for entry in sampling)
+            drafts = sum(entry.drafts for entry in sampling)
+            assert sequence.least_tokens == len(sequence.tokens) + len(sampling)
+            assert sequence.most_tokens == sequence.least_tokens + drafts
+            assert self._holdings.is_in_flight(sequence) == bool(steps)
             assert sequence.computed < sequence.most_tokens
 
     def _commit(self, plan: StepPlan) -> ScheduledBatch:
-        entries = [self._entry(s, known, plan.drafts[s]) for s, known in plan.known.items()]
+        """Fix what each sequence runs, and count with the most that may come of it."""
+        entries: list[ScheduledSequence] = []
+        for (sequence, known), drafts in zip(plan.known.items(), plan.drafts.values(), strict=True):
+            first, settled, blocks = sequence.computed, len(sequence.tokens), sequence.blocks
+            assert sequence.slot is not None, "what runs has a slot"
+            samples = first + known == sequence.most_tokens
+            is_ahead = sequence.least_tokens > settled
+            entries.append(
+                new_tuple(ScheduledSequence, (
+                    sequence, first, known, drafts, settled, samples, is_ahead,
+                    sequence.slot, blocks, len(blocks),
+                ))
+            )  # fmt: skip
+            sequence.computed = first + known + drafts
+            sequence.last_step = plan.number
+            if samples:
+                sequence.least_tokens += 1
+                sequence.most_tokens += 1 + drafts
+        rows = self.limits.max_num_batched_tokens - plan.budget
         swaps_out, swaps_in = tuple(plan.swaps_out), tuple(plan.swaps_in)
-        return ScheduledBatch(plan.number, tuple(entries), swaps_out, swaps_in)
+        return ScheduledBatch(plan.number, tuple(entries), rows, swaps_out, swaps_in)
 
-    def _entry(self, sequence: Sequence, known: int, drafts: int) -> ScheduledSequence:
-        """Fix what it runs, and count with the most that may come of it."""
-        first, settled, blocks = sequence.computed, len(sequence.tokens), sequence.blocks
-        samples = first + known == settled + sequence.unsettled
-        is_ahead = sequence.sampling_steps_in_flight > 0
-        entry = ScheduledSequence(  # by place: a step has hundreds
-            sequence, first, known, drafts, settled, samples, is_ahead,
-            slot_of(sequence), blocks, len(blocks),
-        )  # fmt: skip
-        sequence.computed = first + known + drafts
-        sequence.last_step = self._planned
-        sequence.steps_in_flight += 1
-        if samples:
-            sequence.sampling_steps_in_flight += 1
-            sequence.unsettled += drafts + 1
-        return entry
-
-    def _leave_flight(self, batch: ScheduledBatch) -> None:
-        self._in_flight.remove(batch)
-        for entry in batch.sequences:
-            sequence = entry.sequence
-            sequence.steps_in_flight -= 1
-            if entry.samples:
-                sequence.sampling_steps_in_flight -= 1
-                sequence.unsettled -= entry.drafts + 1
-
-    def _settle_one(
-        self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
-    ) -> RequestOutput | None:
+    def _settle_prompt(self, entry: ScheduledSequence, result: SequenceResult) -> None:
         sequence = entry.sequence
-        if result.error is not None:
-            self._finish(sequence)
-            return sequence.last_output(time_ns, FinishReason.ERROR, result.error)
-        prompt_rows = sequence.prompt_tokens - entry.first
-        if prompt_rows > 0:
-            self.counts.prompt_tokens += min(entry.known, prompt_rows)
+        self.counts.prompt_tokens += min(entry.known, sequence.prompt_tokens - entry.first)
         if result.prompt_logprobs:
             sequence.prompt_logprobs.update(result.prompt_logprobs)
-        if not result.token_ids:
-            return None
-        if sequence.computed:  # else it was preempted since, and starts anew
-            sequence.computed -= entry.drafts - result.accepted
-        return self._deliver(entry, result, time_ns)
 
     def _deliver(
         self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
     ) -> RequestOutput:
-        sequence, counts, drafts = entry.sequence, self.counts, entry.drafts
-        is_first = len(sequence.tokens) == sequence.prompt_tokens
-        token_ids, reason = sequence.until_stop(result.token_ids, self.limits.eos_token_id)
+        sequence, drafts = entry.sequence, entry.drafts
+        tokens, token_ids, reason = sequence.tokens, result.token_ids, None
+        is_first = len(tokens) == sequence.prompt_tokens
+        if sequence.stop_strings is not None or not sequence.stops.isdisjoint(token_ids):
+            token_ids, reason = sequence.until_stop(token_ids)
         count = len(token_ids)
-        accepted = min(result.accepted, count) if drafts else 0
-        sequence.tokens.extend(token_ids)
-        counts.output_tokens += count
-        counts.proposed_tokens += drafts
-        counts.accepted_tokens += accepted
+        accepted = self._count_drafts(entry, result.accepted, count) if drafts else 0
+        self.counts.output_tokens += count
+        tokens.extend(token_ids)
+        if reason is None and len(tokens) >= sequence.last_length:
+            reason = FinishReason.LENGTH
         if reason is not None:
             self._planner.forecast.record(sequence)
             self._finish(sequence)
-        return RequestOutput(  # by place: a step has hundreds
+        return new_tuple(RequestOutput, (
             sequence.request.request_id,
             token_ids,
             time_ns,
             reason,
-            None,
-            result.logprobs[:count] if result.logprobs else (),
+            None,  # error
+            result.logprobs[:count],
             sequence.whole_prompt_logprobs() if is_first else None,
             drafts,
             accepted,
@@ -230,7 +220,20 @@ class Scheduler:
             sequence.arrived_ns,
             sequence.first_scheduled_ns,
             sequence.preemptions,
-        )
+            0,  # cached_tokens
+        ))  # fmt: skip
+
+    def _count_drafts(self, entry: ScheduledSequence, stand: int, emitted: int) -> int:
+        """Take back the drafts that fell; how many of those that stand were emitted."""
+        sequence, fell = entry.sequence, entry.drafts - stand
+        sequence.least_tokens += stand
+        sequence.most_tokens -= fell
+        if sequence.computed:  # else it was preempted since, and starts anew
+            sequence.computed -= fell
+        accepted = min(stand, emitted)
+        self.counts.proposed_tokens += entry.drafts
+        self.counts.accepted_tokens += accepted
+        return accepted
 
     def _finish(self, sequence: Sequence) -> None:
         self._queues.move(sequence, SequenceState.FINISHED)

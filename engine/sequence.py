@@ -32,14 +32,16 @@ class HostCopy:
 
     blocks: tuple[Handle, ...]
     slot: Handle
+    step: int  # the one that writes it
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Sequence:
     """One token stream. The scheduler alone changes it; the runner reads it.
 
-    `tokens` is the prompt and every token that has settled. Steps in flight add to it: at
-    least one token each that samples, at most `unsettled` together. `computed` counts cache
+    `tokens` is the prompt and every token that has settled. Steps in flight add to it: its
+    length will be `least_tokens` if none of their drafts stands, `most_tokens` if all do, so a
+    step that settles changes these only by what became of its drafts. `computed` counts cache
     rows as if every draft in flight stood; a decoding sequence has computed = most_tokens - 1.
     """
 
@@ -53,23 +55,23 @@ class Sequence:
     deadline_ns: int | None = None
     preparing: Future[object] | None = None
     stop_strings: StopStrings | None = None
-    stops: frozenset[int] | None = None  # token ids that end it, once somebody asked
     state: SequenceState = SequenceState.WAITING
     computed: int = 0
-    unsettled: int = 0
-    steps_in_flight: int = 0
-    sampling_steps_in_flight: int = 0
-    last_step: int | None = None  # the newest step it takes part in
+    last_step: int | None = None  # the newest step that runs rows of it
     slot: Handle | None = None
     blocks: list[Handle] = field(default_factory=list["Handle"])
     host_copy: HostCopy | None = None
     first_scheduled_ns: int | None = None
     preemptions: int = 0
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict[int, "TokenLogprob"])
+    stops: frozenset[int] = frozenset()  # token ids that end it
     prompt_tokens: int = field(init=False)  # length of the original prompt
+    least_tokens: int = field(init=False)
+    most_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.prompt_tokens = len(self.request.prompt_token_ids)
+        self.least_tokens = self.most_tokens = len(self.tokens)
 
     @property
     def output_tokens(self) -> int:
@@ -77,47 +79,34 @@ class Sequence:
         return len(self.tokens) - self.prompt_tokens
 
     @property
-    def most_tokens(self) -> int:
-        """Its length once the steps in flight have settled, if every draft stands."""
-        return len(self.tokens) + self.unsettled
-
-    @property
     def is_decoding(self) -> bool:
         """Has chosen a token, and only its newest token is not in the caches."""
-        newest = len(self.tokens) + self.unsettled - 1
-        return self.computed == newest >= self.prompt_tokens
+        return self.computed == self.most_tokens - 1 >= self.prompt_tokens
+
+    @property
+    def runs_newest(self) -> bool:
+        """Whether it is decoding, and will not end by what is in flight already."""
+        is_decoding = self.computed == self.most_tokens - 1 >= self.prompt_tokens
+        return is_decoding and self.least_tokens < self.last_length
 
     @property
     def will_end(self) -> bool:
         """Whether the steps in flight fill it, whatever they find."""
-        return len(self.tokens) + self.sampling_steps_in_flight >= self.last_length
+        return self.least_tokens >= self.last_length
 
     @property
     def can_draft(self) -> int:
         """Most drafts worth verifying: one token of every step is the target's own."""
-        return self.last_length - len(self.tokens) - self.unsettled - 1
+        return self.last_length - self.most_tokens - 1
 
-    def stopping_ids(self, eos_token_id: int) -> frozenset[int]:
-        """Token ids that end this sequence."""
-        if self.stops is None:
-            sampling = self.request.sampling
-            eos = () if sampling.ignore_eos else (eos_token_id,)
-            self.stops = frozenset((*sampling.stop_token_ids, *eos))
-        return self.stops
-
-    def until_stop(
-        self, token_ids: tuple[int, ...], eos_token_id: int
-    ) -> tuple[tuple[int, ...], FinishReason | None]:
+    def until_stop(self, token_ids: tuple[int, ...]) -> tuple[tuple[int, ...], FinishReason | None]:
         """The new tokens up to one that stops the sequence, and why it ends with them, if so."""
-        stops = self.stops if self.stops is not None else self.stopping_ids(eos_token_id)
-        if stops or self.stop_strings is not None:
-            free = max(0, self.request.sampling.min_tokens - self.output_tokens)
-            for index, token_id in enumerate(token_ids):
-                ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
-                if index >= free and (token_id in stops or ends_text):
-                    return token_ids[: index + 1], FinishReason.STOP
-        is_full = len(self.tokens) + len(token_ids) >= self.last_length
-        return token_ids, FinishReason.LENGTH if is_full else None
+        free = max(0, self.request.sampling.min_tokens - self.output_tokens)
+        for index, token_id in enumerate(token_ids):
+            ends_text = self.stop_strings is not None and self.stop_strings.ends_with(token_id)
+            if index >= free and (token_id in self.stops or ends_text):
+                return token_ids[: index + 1], FinishReason.STOP
+        return token_ids, None
 
     def last_output(self, time_ns: int, reason: FinishReason, error: str | None) -> RequestOutput:
         """What its client hears last when it ends without a token."""

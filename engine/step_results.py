@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from engine.logprobs import LogprobRows, entries
-from engine.step import SequenceResult
+from engine.step import NO_LOGPROBS, SequenceResult, new_tuple
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -49,9 +49,10 @@ def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResu
     choices = shape.sequences * shape.rows
     tokens, finite, accepted = np.split(packed.numpy(), (choices, 2 * choices))
     counts = accepted.tolist()[: len(inputs.entries)]  # behind the entries there is padding
+    chosen = zip(*tokens.reshape(-1, shape.rows).T.tolist(), strict=True)
     results = [
-        SequenceResult(tuple(chosen[: stands + 1]), stands)
-        for chosen, stands in zip(tokens.reshape(-1, shape.rows).tolist(), counts, strict=False)
+        new_tuple(SequenceResult, (token_ids[: stands + 1], stands, (), NO_LOGPROBS, None))
+        for token_ids, stands in zip(chosen, counts, strict=False)
     ]
     if not finite.all():
         rows = finite.reshape(-1, shape.rows).tolist()

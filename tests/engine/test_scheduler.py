@@ -1,15 +1,17 @@
 import subprocess
 import sys
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.errors import PromptTooLongError, RequestError
+from engine.planner import Planner
 from engine.request import FinishReason
 from engine.sequence import SequenceState
 from engine.step import SequenceResult
-from tests.fakes.scheduling import EOS, add, scheduler, step
+from tests.fakes.scheduling import EOS, add, results_of, scheduler, shape, step
 
 
 def test_long_prompts_run_in_chunks_beside_decoding_sequences():
@@ -132,6 +134,41 @@ def test_every_decoding_sequence_advances_in_every_step(prompts, draft_length, s
         planned, outputs = step(s, accepted=accepted)
         assert decoding <= {output.request_id for output in outputs}
         assert sum(known + drafts for _, _, known, drafts in planned) <= len(prompts) + spare
+
+
+def one_by_one(planner, decoding, plan):
+    planner._place_all(dict.fromkeys(decoding, 1), plan)
+
+
+@given(
+    prompts=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 12)), min_size=1, max_size=6),
+    blocks=st.integers(4, 24),
+    draft_length=st.integers(0, 3),
+    budget=st.integers(6, 16),
+)
+def test_placing_all_at_once_comes_to_placing_one_after_the_other(
+    prompts, blocks, draft_length, budget
+):
+    plans = []
+    for place in (Planner._place_decoding, one_by_one):
+        with patch.object(Planner, "_place_decoding", place):
+            s = scheduler(blocks=blocks, draft_length=draft_length, max_num_batched_tokens=budget)
+            for number, (prompt, length) in enumerate(prompts):
+                if prompt + length <= min(s.limits.longest_sequence, 4 * blocks):
+                    add(s, str(number), prompt, max_tokens=length)
+            planned = []
+            while s.has_unfinished():
+                batch = s.schedule(1)
+                planned.append(
+                    [
+                        (*line, e.blocks)
+                        for line, e in zip(shape(batch), batch.sequences, strict=True)
+                    ]
+                )
+                s.settle(batch, results_of(batch, accepted=1), 2)
+                s.check_integrity()
+        plans.append(planned)
+    assert plans[0] == plans[1]
 
 
 def test_drafts_stop_short_of_the_last_token():
