@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from engine.cache.blocks import Handle
     from engine.choices import AdmissionMode
@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from engine.sequence import HostCopy, Sequence
 
 
-new_tuple = tuple.__new__
+_T = TypeVar("_T", bound=tuple[object, ...])
+
+
+class _NewTuple(Protocol):
+    def __call__(self, kind: type[_T], fields: Iterable[object], /) -> _T: ...
+
+
+new_tuple = cast("_NewTuple", tuple.__new__)  # type: ignore[reportUnknownMemberType]
 """`new_tuple(NamedTuple, (every, field))` makes one without the Python of its own constructor.
 
 That takes a third of the time, and a step makes hundreds.
