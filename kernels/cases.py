@@ -24,6 +24,7 @@ from kernels.cases_selection import (
     best_of_blocks_case,
     candidate_case,
     choose_case,
+    far_score_case,
     highest_case,
     score_blocks_case,
     score_case,
@@ -205,6 +206,7 @@ TIMED_CASES = (
     experts_case(384, 5120, 2048, 6),
     packed_experts_case(384, 5120, 2304, 6, 32),
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
+    far_score_case(32, 128, 16_384, formats.FP4_GROUP32),
 )
 SMALL_CASES = (
     _norm(64),
@@ -241,6 +243,7 @@ SMALL_CASES = (
     score_case(4, 32, 100, formats.FP4_GROUP32),
     score_case(20, 64, 60, None),
     score_case(4, 32, 100, formats.FP4_GROUP32, is_shared=True),
+    far_score_case(4, 32, 100, formats.FP4_GROUP32),
     best_case(300, 24),
     best_case(40, 64),  # fewer than are asked for
     candidate_case(100, 3, 50),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor
 
@@ -53,6 +55,31 @@ def score_case(
         flops=lambda rows: rows * heads * width * context,  # half of the keys are visible
         observe=_scores_observed,
         waits=True,
+    )
+
+
+def far_score_case(heads: int, width: int, context: int, packing: str) -> Case:
+    """Whole contexts, each with keys of its own, so that all of them come from memory."""
+    near = score_case(heads, width, context, packing)
+    blocks = -(-context // PER_BLOCK)
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        keys = make_cache(width, packing, rows * blocks * PER_BLOCK, dtype, device)
+        queries = normal((rows, heads, width), dtype, device)
+        table = torch.randperm(rows * blocks, device=device).view(rows, blocks)
+        pages = Pages(table=table, rows_per_block=PER_BLOCK)
+        counts = torch.full((rows,), context, device=device)
+        return queries, normal((rows, heads), dtype, device), keys, pages, counts, context
+
+    return replace(
+        near,
+        name=f"{heads} heads of {width}, all {context} {packing} apart",
+        make=make,
+        bytes_per_row=lambda size: (
+            heads * (width + 1) * size + 4 * context + stored_bytes(context, width, packing)
+        ),
+        flops=lambda rows: 2 * rows * heads * width * context,
+        timed_rows=(1, 32, 128),
     )
 
 

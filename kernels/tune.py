@@ -19,7 +19,7 @@ import torch
 
 from kernels.bench import VALUE_BYTES
 from kernels.case import Arguments, Case, Run
-from kernels.cases import RELEASE_CASES
+from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Stopwatch, Work
 from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
@@ -29,6 +29,7 @@ MODULES = (
     "kernels.activation.triton_cuda",
     "kernels.hyper_connection.triton_cuda",
     "kernels.hyper_connection.triton_cuda_narrow",
+    "kernels.indexer.triton_cuda",
 )
 """Those that have TUNABLES."""
 CACHE_BYTES = 128_000_000
@@ -136,7 +137,7 @@ def main() -> int:
     watch = Stopwatch(torch.device("cuda"))
     for tunable in tunables():
         if options.name is None or tunable.name in options.name:
-            cases = [case for case in RELEASE_CASES if case.op == tunable.op]
+            cases = [case for case in (*RELEASE_CASES, *TIMED_CASES) if case.op == tunable.op]
             seen = list(measured(tunable, cases, watch))
             for one in seen:
                 _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")

@@ -1,8 +1,7 @@
 """Scores of index keys that are read where they lie: a tile of keys, decoded once, meets queries.
 
 Keys are the rows of the matrix product: they go from memory through registers into it, and a
-score is a sum within a few threads. Packed keys are multiplied in four parts, by the place of a
-nibble in 16 bits, so that nothing is moved to bring the values of a key together.
+score is a sum within a few threads.
 """
 
 from __future__ import annotations
@@ -16,124 +15,15 @@ from torch import Tensor
 
 from kernels import formats
 from kernels.cache_ops.reference import CachedRows, Pages
-from kernels.quantize.triton_cuda import NUMBERS, stored_values
+from kernels.indexer.triton_ahead import SCORES, score_ahead_kernel
+from kernels.indexer.triton_keys import key_tile, query_columns, rectified_products
+from kernels.quantize.triton_cuda import NUMBERS
 from kernels.topk.reference import Blocks
 from kernels.topk.triton_cuda import Names, launch_best, shape_for
+from kernels.tuning import chosen
 
 NARROWEST_QUARTER = 16  # of a matrix instruction
-
-# Pairs of 16 bits to pairs of bfloat16, one nibble of each, times a factor: a magnitude put at
-# the bottom of the exponent is the value over 2^126.
-NIBBLES = tl.constexpr("""{
-    .reg .b32 s, t;
-    and.b32 s, $4, 0x00070007; shl.b32 s, s, 6;
-    shl.b32 t, $4, 12; lop3.b32 s, t, 0x80008000, s, 0xEA;
-    mul.rn.bf16x2 $0, s, $5;
-    shl.b32 s, $4, 2; and.b32 s, s, 0x01C001C0;
-    shl.b32 t, $4, 8; lop3.b32 s, t, 0x80008000, s, 0xEA;
-    mul.rn.bf16x2 $1, s, $5;
-    shr.b32 s, $4, 2; and.b32 s, s, 0x01C001C0;
-    shl.b32 t, $4, 4; lop3.b32 s, t, 0x80008000, s, 0xEA;
-    mul.rn.bf16x2 $2, s, $5;
-    shr.b32 s, $4, 6; and.b32 s, s, 0x01C001C0;
-    lop3.b32 s, $4, 0x80008000, s, 0xEA;
-    mul.rn.bf16x2 $3, s, $5;
-}""")
-REBASED = tl.constexpr(2.0**64)  # what keys decoded by `NIBBLES` are divided by
-
-
-@triton.jit
-def key_quarters(keys, place, inside, WIDTH: tl.constexpr):
-    """Values 4i + n of fp4 rows [rows] with a scale for 32, for n from 0 to 3, over `REBASED`:
-    bfloat16 [rows, WIDTH // 4] each, zeros where a row is not inside.
-
-    Scales beyond 2^65 count as infinite; that of a NaN does too, and its values are zeros.
-    """
-    ROWS: tl.constexpr = place.shape[0]
-    GROUPS: tl.constexpr = WIDTH // 32
-    here = (keys + place * (WIDTH // 2 + GROUPS))[:, None]
-    words = here.to(tl.pointer_type(tl.int16), bitcast=True) + tl.arange(0, WIDTH // 4)[None, :]
-    word = tl.load(words, mask=inside[:, None], other=0)
-    at = WIDTH // 2 + tl.arange(0, GROUPS)[None, :]
-    scale = tl.load(here + at, mask=inside[:, None], other=0)
-    bits = (tl.minimum(scale.to(tl.int32) + 62, 255) << 7).to(tl.int16)
-    factor = bits.to(tl.bfloat16, bitcast=True)[:, :, None]
-    quarters = tl.inline_asm_elementwise(
-        NIBBLES,
-        "=r,=r,=r,=r,r,r",
-        [tl.reshape(word, (ROWS, GROUPS, 8)), tl.broadcast_to(factor, (ROWS, GROUPS, 8))],
-        dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
-        is_pure=True,
-        pack=2,
-    )
-    QUARTER: tl.constexpr = WIDTH // 4
-    return (
-        tl.reshape(quarters[0], (ROWS, QUARTER)),
-        tl.reshape(quarters[1], (ROWS, QUARTER)),
-        tl.reshape(quarters[2], (ROWS, QUARTER)),
-        tl.reshape(quarters[3], (ROWS, QUARTER)),
-    )
-
-
-@triton.jit
-def key_tile(
-    keys, table, logical, inside, per_block, SHIFT: tl.constexpr, FORMAT: tl.constexpr,
-    WIDTH: tl.constexpr, DTYPE: tl.constexpr, IN_QUARTERS: tl.constexpr,
-):  # fmt: skip
-    """Logical rows by their page table, whole or in quarters; zeros where one is not inside.
-
-    Pages have 2^SHIFT rows, or `per_block` where SHIFT is below 0.
-    """
-    if SHIFT >= 0:
-        block, within = logical >> SHIFT, logical & ((1 << SHIFT) - 1)
-    else:
-        block, within = logical // per_block, logical % per_block
-    page = tl.load(table + block, mask=inside, other=0).to(tl.int64)
-    place = page * per_block + within
-    if IN_QUARTERS:
-        tile = key_quarters(keys, place, inside, WIDTH)
-    else:
-        tile = (stored_values(keys, place, inside, FORMAT, WIDTH, DTYPE),)
-    return tile
-
-
-@triton.jit
-def query_columns(
-    queries, weights, row, end, heads, WIDTH: tl.constexpr, HEADS: tl.constexpr,
-    TOGETHER: tl.constexpr, IN_QUARTERS: tl.constexpr,
-):  # fmt: skip
-    """The heads of `TOGETHER` queries, those before `end`, as columns, whole or in quarters as
-    keys are, and their weights.
-    """
-    lane = tl.arange(0, TOGETHER * HEADS)
-    head = lane % HEADS
-    member = row + lane // HEADS
-    inside = (head < heads) & (member < end)
-    here = member.to(tl.int64) * heads + head
-    at = tl.arange(0, WIDTH)[None, :]
-    query = tl.load(queries + here[:, None] * WIDTH + at, mask=inside[:, None], other=0.0)
-    share = tl.load(weights + here, mask=inside, other=0.0).to(tl.float32)
-    if IN_QUARTERS:
-        even, odd = tl.split(tl.reshape(query, (TOGETHER * HEADS, WIDTH // 4, 2, 2)))
-        first, third = tl.split(even)
-        second, fourth = tl.split(odd)
-        columns = (tl.trans(first), tl.trans(second), tl.trans(third), tl.trans(fourth))
-        share *= REBASED
-    else:
-        columns = (tl.trans(query),)
-    return columns, share
-
-
-@triton.jit
-def rectified_products(tile, columns, share, IN_QUARTERS: tl.constexpr):
-    """weight * relu(key . query) of a tile of keys and each column: [keys, columns]."""
-    product = tl.dot(tile[0], columns[0], input_precision="ieee")
-    if IN_QUARTERS:
-        product = tl.dot(tile[1], columns[1], product)
-        product = tl.dot(tile[2], columns[2], product)
-        product = tl.dot(tile[3], columns[3], product)
-    product = tl.maximum(product, 0.0, propagate_nan=tl.PropagateNan.ALL)
-    return product * share[None, :]
+TUNABLES = (SCORES,)
 
 
 # Told that 16 divides `per_block`, Triton 3.6 takes the rows themselves for multiples of 16, and
@@ -323,12 +213,14 @@ class Shape:
     warps: int = 4
     stages: int = 1
     registers: int = 0  # most of a thread, for one query; 0: as many as there are
+    is_ahead: bool = False  # one query's keys are read by `score_ahead_kernel`
 
 
 QUARTERS = Shape(registers=128)
 WHOLE = Shape(keys=64, tiles=1)
 FEW_QUERIES = 16  # that share keys; so few leave columns idle
 FEW_PROGRAMS = 1000  # below it, devices idle: each program takes one tile
+RESIDENT_PROGRAMS = 528  # at once on a large device: programs that read ahead take more tiles
 PART = 256  # blocks whose best scores are found together
 
 
@@ -337,7 +229,21 @@ def score_rows(
 ) -> Tensor:
     """See kernels.indexer.reference; keys a power of two wide."""
     shape = QUARTERS if _in_quarters(queries, keys) else WHOLE
+    if shape is QUARTERS and len(queries) == len(pages.table):
+        shape = _tuned_shape()
     return launch_scores(queries, weights, keys, pages, counts, context, shape)
+
+
+def _tuned_shape() -> Shape:
+    config = chosen(SCORES, "any")
+    return Shape(
+        keys=config["KEYS"],
+        tiles=config["TILES"],
+        warps=config["num_warps"],
+        stages=config["STAGES"],
+        registers=config["maxnreg"],
+        is_ahead=config["AHEAD"] == 1,
+    )
 
 
 def score_blocks(
@@ -375,7 +281,12 @@ def launch_scores(
     if shared == 1:
         each = _tiles(rows, context, shape)
         spans = triton.cdiv(context, each * shape.keys)
-        score_kernel[(rows * spans,)](
+        kernel = score_kernel
+        if shape.is_ahead:
+            kernel = score_ahead_kernel
+            del constants["FORMAT"], constants["IN_QUARTERS"]
+            constants["IN_ASSEMBLY"] = queries.is_cuda
+        kernel[(rows * spans,)](
             *common, out, heads, context, spans, *paging, TILES=each, **constants, **_most(shape)
         )
     else:
@@ -446,6 +357,9 @@ def _most(shape: Shape) -> dict[str, int]:
 
 def _tiles(rows: int, context: int, shape: Shape) -> int:
     tiles = triton.cdiv(context, shape.keys)
+    if shape.is_ahead:
+        most = max(rows * tiles // RESIDENT_PROGRAMS, 1)
+        return min(shape.tiles, 1 << (most.bit_length() - 1))
     return shape.tiles if rows * tiles > FEW_PROGRAMS * shape.tiles else 1
 
 
