@@ -23,6 +23,7 @@ from kernels.budgets import Resources
 from kernels.launches import POINTERS, Launch, launches
 from kernels.launches_causal import causal_launches
 from kernels.launches_elementwise import elementwise_launches
+from kernels.launches_variants import variant_launches
 
 
 def compiled(launch: Launch, arch: int) -> Resources:
@@ -74,7 +75,8 @@ def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) 
     options = parser.parse_args(arguments)
     families = set(options.family) if options.family else None
     found: dict[str, dict[str, Resources]] = {}
-    for one in (*launches(), *causal_launches(), *elementwise_launches()):
+    every = (*launches(), *causal_launches(), *elementwise_launches(), *variant_launches())
+    for one in every:
         if families is None or one.family in families:
             kernels = found.setdefault(one.family, {})
             for arch in one.architectures:

@@ -283,7 +283,6 @@ def _selection() -> Iterator[Launch]:
             },
             even=("heads", "context"),
         )  # fmt: skip
-    yield from _scores_ahead()
     yield Launch(
         address=f"{indexer}:block_score_kernel",
         types=_pointers("scores out", "*fp32")
@@ -308,27 +307,6 @@ def _selection() -> Iterator[Launch]:
             even=("n", "k", "span"),
         )  # fmt: skip
     yield from _sampling()
-
-
-def _scores_ahead() -> Iterator[Launch]:
-    """One for each shape of a program that the table may choose."""
-    from kernels.indexer.triton_ahead import SCORES
-
-    shapes = {(c["KEYS"], c["STAGES"], c["num_warps"]) for c in SCORES.candidates if c["AHEAD"]}
-    for keys, stages, warps in sorted(shapes):
-        yield Launch(
-            address="kernels.indexer.triton_ahead:score_ahead_kernel",
-            types=_pointers("queries weights", "*bf16")
-            | {"keys": "*u8", "out": "*fp32"}
-            | _pointers("table counts", "*i64")
-            | _pointers("heads context spans per_block table_stride", "i32"),
-            constants={
-                "SHIFT": 7, "WIDTH": 128, "HEADS": 32, "KEYS": keys, "TILES": 16,
-                "STAGES": stages, "IN_ASSEMBLY": True,
-            },
-            warps=warps,
-            even=("heads", "context"),
-        )  # fmt: skip
 
 
 def _sampling() -> Iterator[Launch]:

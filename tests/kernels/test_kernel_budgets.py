@@ -7,6 +7,7 @@ from kernels.budgets import Resources
 from kernels.launches import launches
 from kernels.launches_causal import causal_launches
 from kernels.launches_elementwise import elementwise_launches
+from kernels.launches_variants import variant_launches
 
 SMALL = Resources(registers=32, spill_bytes=0, shared_bytes=0)
 LARGE = Resources(registers=64, spill_bytes=16, shared_bytes=0)
@@ -39,7 +40,7 @@ def test_excess_and_a_missing_budget_and_a_missing_kernel_are_faults():
 
 
 def test_no_two_launches_of_a_family_share_a_name():
-    every = (*launches(), *causal_launches(), *elementwise_launches())
+    every = (*launches(), *causal_launches(), *elementwise_launches(), *variant_launches())
     names = [(one.family, one.name) for one in every]
     assert len(names) == len(set(names))
 
