@@ -20,7 +20,7 @@ from experiments.identity import digest, seed_of
 from experiments.labels import INDICATIVE, labels_afterwards, labels_beforehand
 from experiments.load import Phase
 from experiments.load_runner import load_runner
-from experiments.measurement import Measurement, cancelled
+from experiments.measurement import Measurement, cancelled, lost
 from experiments.metrics import measure
 from experiments.observe import Observer
 from experiments.outputs import fingerprints, kept
@@ -278,6 +278,9 @@ def _why_none_succeeded(measurement: Measurement) -> str:
     said = [f"the first error: {first}"] if first else []
     if given_up:
         said.append(f"{given_up} did not end within the drain time and were cancelled")
+    unheard = sum(map(lost, measurement.issued))
+    if unheard:
+        said.append(f"{unheard} were never answered, nor acknowledged when they were given up")
     if not said:
         said = ["the engine named no error"]
     remedy = "; raise protocol.drain_s, or engine.num_threads where cores idle" if given_up else ""

@@ -25,7 +25,7 @@ class PeerEngine(Protocol):
         ...
 
     def abort(self, request_id: RequestId) -> None:
-        """Give a request up."""
+        """Give a request up; its last output says ABORT, unless it had ended before."""
         ...
 
     def stats(self) -> dict[str, float]:

@@ -6,6 +6,7 @@ Messages are pickled tuples on a Unix socket in a folder that only this user can
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 import tempfile
@@ -21,7 +22,10 @@ from experiments.targets.server_process import ServerProcess
 CODE = Path(__file__).resolve().parents[2]
 WAIT_S, STOP_S, CONNECT_S = 0.5, 20.0, 60.0
 OUT_OF_MEMORY = ("OutOfMemoryError", "MemoryError")
+SHOWN_CHARACTERS = 300
 Told = tuple[str, object]
+_ABOVE = "above"  # vLLM: "See stack trace (above) for the root cause"
+_ERROR = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception): .*").search
 
 
 class WorkerEngine:
@@ -81,7 +85,8 @@ class WorkerEngine:
             except TimeoutError:
                 self.process.check_alive()
         self.process.stop()
-        raise TargetError(f"the engine's process did not answer within {CONNECT_S:g} s")
+        words = self.process.last_words()
+        raise TargetError(f"the engine's process did not answer within {CONNECT_S:g} s{words}")
 
     def _send(self, kind: str, told: object) -> None:
         try:
@@ -100,7 +105,8 @@ class WorkerEngine:
             answered, answer = self._receive()
             if answered == kind:
                 return answer
-        raise TargetError(f"the engine did not answer {kind!r} within {limit_s:g} s")
+        words = self.process.last_words()
+        raise TargetError(f"the engine did not answer {kind!r} within {limit_s:g} s{words}")
 
     def _receive(self) -> Told:
         try:
@@ -109,8 +115,17 @@ class WorkerEngine:
             raise self._died() from error
         if kind == "error":
             name, message = told
-            raise _ERRORS.get(name, TargetError)(message)
+            self.process.wait_end(WAIT_S)  # so that its log is whole
+            raise _ERRORS.get(name, TargetError)(message + self._told_above(message))
         return kind, told
+
+    def _told_above(self, message: str) -> str:
+        """The newest other error in the log, where the message says that the cause stands there."""
+        if _ABOVE not in message:
+            return ""
+        lines = (found[0] for line in self.process.log().splitlines() if (found := _ERROR(line)))
+        others = [line for line in lines if line not in message]
+        return f"; its log says: {others[-1][:SHOWN_CHARACTERS]}" if others else ""
 
     def _died(self) -> TargetError:
         try:

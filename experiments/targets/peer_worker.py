@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import socket
 import sys
-import traceback
 from multiprocessing.connection import Connection
 from typing import cast
 
@@ -30,9 +29,17 @@ def serve(pipe: Connection) -> None:
     except (EOFError, ConnectionError):
         worker.close()
     except BaseException as error:
-        traceback.print_exc()
-        pipe.send(("error", (type(error).__name__, f"{type(error).__name__}: {error}")))
+        pipe.send(("error", (type(error).__name__, _told(error))))
         raise
+
+
+def _told(error: BaseException) -> str:
+    """The error, and the first of those that it says it came from."""
+    root = error
+    while root.__cause__ is not None:
+        root = root.__cause__
+    words = f"{type(error).__name__}: {error}"
+    return words if root is error else f"{words}; it came from {type(root).__name__}: {root}"
 
 
 class _Worker:
@@ -76,7 +83,6 @@ class _Worker:
             self._in_flight.add(told.request_id)
         elif ask == "abort":
             engine.abort(RequestId(str(told)))
-            self._in_flight.discard(RequestId(str(told)))
         elif ask == "stats":
             self._pipe.send((ask, engine.stats()))
 

@@ -62,10 +62,15 @@ class ServerProcess:
         """What it has written."""
         return self._log.text()
 
+    def last_words(self) -> str:
+        """The newest line that says something, as the end of a sentence."""
+        return self._log.last_words()
+
     def wait_end(self, limit_s: float) -> None:
-        """Return when it has ended, and at the latest after `limit_s`."""
+        """Return when it has ended and its log is whole, and at the latest after `limit_s`."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(limit_s)
+            self._reader.join(limit_s)
 
     def check_alive(self) -> None:
         """TargetDiedError where it has ended."""

@@ -43,6 +43,7 @@ class ContinuousBatches:
         self._manager.start()
         self._asked: dict[str, Request] = {}
         self._told: dict[str, int] = {}
+        self._given_up: list[RequestOutput] = []
         self._tokens = 0
 
     def submit(self, request: Request) -> None:
@@ -61,7 +62,7 @@ class ContinuousBatches:
 
     def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
         """What came; TargetDiedError where the manager's thread ended."""
-        found: list[RequestOutput] = []
+        found, self._given_up = self._given_up, []
         result = self._manager.get_result(timeout=max(timeout_s, 0.001))
         while result is not None:
             found += self._heed(result)
@@ -71,9 +72,10 @@ class ContinuousBatches:
         return found
 
     def abort(self, request_id: RequestId) -> None:
-        """The manager drops it between steps."""
+        """The manager drops it between steps, and says no more of it."""
         if self._asked.pop(request_id, None) is not None:
             self._manager.cancel_request(request_id)
+            self._given_up.append(said(request_id, (), FinishReason.ABORT))
 
     def stats(self) -> dict[str, float]:
         """Tokens delivered."""

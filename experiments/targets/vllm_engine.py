@@ -13,9 +13,10 @@ from vllm.sampling_params import (  # pyright: ignore[reportMissingImports]
 
 from engine.request import FinishReason, Request, RequestId, RequestOutput
 from experiments.targets.peer_configs import VllmConfig
-from experiments.targets.peer_engines import check_greedy, said
+from experiments.targets.peer_engines import check_greedy, failed, said
 
 _REASONS = {"length": FinishReason.LENGTH, "abort": FinishReason.ABORT}
+_FAILED = "error"  # as vLLM calls the end of a request that it could not go on with
 
 
 class VllmEngine:
@@ -42,6 +43,8 @@ class VllmEngine:
         )
         self._engine: Any = self._llm.llm_engine
         self._steps = 0
+        self._live: set[RequestId] = set()
+        self._given_up: list[RequestOutput] = []
 
     def submit(self, request: Request) -> None:
         """It joins the next step that has room."""
@@ -56,18 +59,27 @@ class VllmEngine:
         )
         prompt = {"prompt_token_ids": list(request.prompt_token_ids)}
         self._engine.add_request(request.request_id, prompt, params)
+        self._live.add(request.request_id)
 
     def poll(self, timeout_s: float) -> Sequence[RequestOutput]:
         """One step; sleeps where there is nothing to do."""
+        if self._given_up:
+            given_up, self._given_up = self._given_up, []
+            return given_up
         if not self._engine.has_unfinished_requests():
             time.sleep(timeout_s)
             return ()
         self._steps += 1
-        return [_output(one) for one in self._engine.step()]
+        outputs = [_output(one) for one in self._engine.step()]
+        self._live -= {one.request_id for one in outputs if one.finished}
+        return outputs
 
     def abort(self, request_id: RequestId) -> None:
-        """Take it out of the next step."""
-        self._engine.abort_request([request_id])
+        """Take it out of the next step. vLLM says no more of it, so that its end is told here."""
+        if request_id in self._live:
+            self._live.discard(request_id)
+            self._engine.abort_request([request_id])
+            self._given_up.append(said(request_id, (), FinishReason.ABORT))
 
     def stats(self) -> dict[str, float]:
         """Steps made."""
@@ -84,5 +96,7 @@ def _output(one: Any) -> RequestOutput:  # noqa: ANN401 - a class of a package t
     [completion] = one.outputs
     reason = None
     if one.finished:
+        if str(completion.finish_reason) == _FAILED:
+            return failed(one.request_id, "vLLM ended it with an error, which its log may tell")
         reason = _REASONS.get(str(completion.finish_reason), FinishReason.STOP)
     return said(one.request_id, completion.token_ids, reason)

@@ -134,6 +134,16 @@ def test_lost_requests_make_the_trial_invalid():
     assert record.reason.startswith("accounting")
 
 
+def test_a_trial_in_which_every_request_is_lost_says_how_many():
+    (record,) = records(
+        simulation={"lose_every": 1},
+        load={"kind": "closed", "batch_size": 2},
+        protocol={"name": "quick", "limit_s": 3.0, "drain_s": 1.0},
+    )
+    assert record.state is TrialState.FAILED
+    assert "2 were never answered, nor acknowledged when they were given up" in record.reason
+
+
 def test_failing_requests_make_the_trial_invalid_and_all_failing_fail_it():
     (some,) = records(simulation={"fail_every": 4})
     assert some.state is TrialState.INVALID

@@ -24,7 +24,7 @@ PROGRAM = Path("tests/fakes/engine_program.py").resolve()
 
 def spec(mode="well", **fields):
     command = [sys.executable, str(PROGRAM), mode, "--port", "{port}"]
-    named = {"launcher": "command", "command": command, "start_s": 20.0, "stop_s": 1.0}
+    named = {"launcher": "command", "command": command, "start_s": 120.0, "stop_s": 1.0}
     return ServerSpec.model_validate(
         {**named, "usage": "each_chunk", "api": "completions", **fields}
     )
@@ -77,7 +77,7 @@ def test_every_launcher_starts_speaks_and_stops(name, model_folder, as_program, 
     weights = tmp_path / "model.gguf"
     weights.touch()
     server = {"launcher": name, "program": str(as_program), "weights": str(weights)}
-    [record] = swept(plan(model_folder, server={**server, "start_s": 20.0, "stop_s": 1.0}))
+    [record] = swept(plan(model_folder, server={**server, "start_s": 120.0, "stop_s": 1.0}))
     assert record.state is TrialState.OK, record.reason
     measured = [r for r in record.requests if not r.warm_up]
     assert {r.output_token_ids for r in measured} == {(0, 1, 2, 3)}
@@ -90,7 +90,7 @@ def test_every_launcher_starts_speaks_and_stops(name, model_folder, as_program, 
 def test_flags_are_settings_and_may_be_axes(model_folder):
     command = [sys.executable, str(PROGRAM), "well", "--port", "{port}"]
     server = {
-        "launcher": "command", "command": command, "start_s": 20.0, "stop_s": 1.0,
+        "launcher": "command", "command": command, "start_s": 120.0, "stop_s": 1.0,
         "flags": {"max-num-seqs": 1, "quiet": True}, "environment": {"SOME_SETTING": "7"},
     }  # fmt: skip
     axes = [{"product": {"max-num-seqs": [2, 4]}}]
@@ -175,7 +175,7 @@ def test_the_log_stays_readable_after_the_end(opened):
 
 def test_a_server_that_dies_under_load_fails_its_trial_and_is_started_again(model_folder):
     command = [sys.executable, str(PROGRAM), "dies", "--port", "{port}"]
-    server = {"launcher": "command", "command": command, "start_s": 20.0, "stop_s": 1.0}
+    server = {"launcher": "command", "command": command, "start_s": 120.0, "stop_s": 1.0}
     [record] = swept(plan(model_folder, server=server))
     assert record.state is TrialState.FAILED
     assert record.failure is FailureKind.CRASH

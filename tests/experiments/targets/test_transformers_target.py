@@ -109,10 +109,11 @@ def test_an_answer_ends_at_the_end_of_text_unless_it_is_to_go_on(llama):
         target.close()
 
 
-def test_a_request_that_is_given_up_ends_and_the_others_go_on(llama):
+@pytest.mark.parametrize("way", ["static", "continuous"])
+def test_a_request_that_is_given_up_ends_and_the_others_go_on(llama, way):
     folder, alone = llama
     target = PeerTarget("transformers")
-    target.open(engine(folder))
+    target.open(engine(folder, **WAYS[way]))
     try:
         target.submit(request(0))
         target.submit(request(1))
