@@ -13,8 +13,8 @@ import torch
 
 from engine.batch import DraftBatch, ForwardBatch
 from engine.decode_inputs import split
-from engine.sampling import choose_by_rule
-from engine.speculation.verify import accept
+from engine.sampling import rules_of
+from kernels.verification.reference import Drafts
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -46,13 +46,14 @@ class DecodeStep:
         guesses = self._draft(rows)
         forward = self._forward_batch(rows, guesses)
         logits = self.model.forward(forward, self.caches).logits
-        choice = choose_by_rule(logits, forward.positions + 1, key.rule, rows.ints, self.ops)
-        chosen = choice.token_ids.view(-1, key.shape.rows)
-        accepted = accept(guesses, chosen, rows.is_guess)
+        drafts = Drafts(guesses=guesses, counts=rows.ints["drafts"])
+        logits = logits.unflatten(0, (key.shape.sequences, key.shape.rows))
+        next_first = rows.first + 1
+        verdict = self.ops.verify(logits, drafts, next_first, rules_of(key.rule, rows.ints))
         before = rows.newest[:, : rows.newest.shape[1] - 1].flip(1)
-        written = torch.cat((before, chosen), dim=1)
-        self.table.write(rows.ints["slots"], rows.first + 1, written, accepted)
-        return (torch.cat((choice.token_ids, choice.is_finite.long(), accepted)),)
+        written = torch.cat((before, verdict.token_ids), dim=1)
+        self.table.write(rows.ints["slots"], next_first, written, verdict.accepted)
+        return (verdict.row,)
 
     def _draft(self, rows: _Rows) -> Tensor:
         """Guesses [S, rows - 1]."""

@@ -72,7 +72,7 @@ class ChoiceRule(IntEnum):
     @property
     def fields(self) -> tuple[str, ...]:
         """Numbers that each sequence brings; floats as their bits. OTHER brings none so."""
-        seeded = ("is_warm", "seed", "temperature")
+        seeded = ("seed", "temperature")
         return ((), seeded, (*seeded, "top_k", "top_p"), ())[self]
 
 
@@ -116,9 +116,8 @@ def slot_rule(params: SamplingParams, seed: int) -> tuple[ChoiceRule, dict[str, 
     """The rule of one sequence whose `min_tokens` are behind it, and its numbers."""
     is_warm = _is_warm(params)
     numbers = {
-        "is_warm": int(is_warm),
         "seed": signed(mixed(seed & _WORD)),
-        "temperature": _bits(params.temperature if is_warm else 1.0),
+        "temperature": _bits(params.temperature if is_warm else 0.0),
         "top_k": min(params.top_k or _MANY, _MANY),
         "top_p": _bits(params.top_p),
     }
@@ -129,23 +128,22 @@ def slot_rule(params: SamplingParams, seed: int) -> tuple[ChoiceRule, dict[str, 
     return (ChoiceRule.NARROWED if _is_narrow(params) else ChoiceRule.SEEDED), numbers
 
 
-def choose_by_rule(
-    logits: Tensor, positions: Tensor, rule: ChoiceRule, numbers: Mapping[str, Tensor], ops: Ops
-) -> Choice:
-    """`choose` where every sequence has as many rows, and `rule` is the widest of them.
+def rules_of(rule: ChoiceRule, numbers: Mapping[str, Tensor]) -> SamplingRules | None:
+    """The rules of the sequences of a uniform step, of which `rule` is the widest; None of greedy
+    ones.
 
     numbers: the `fields` of the rule, [sequences] each. Keeps the graph rule.
     """
     if rule is ChoiceRule.GREEDY:
-        return ops.choose_highest(logits)
-    rows = len(logits) // len(numbers["is_warm"])
-    each = {name: _for_rows(numbers[name], rows) for name in rule.fields}
+        return None
     narrowing = None
     if rule is ChoiceRule.NARROWED:
-        narrowing = _narrowing(each["top_k"], each["top_p"].view(torch.float64))
-    temperatures = each["temperature"].view(torch.float64) * each["is_warm"]
-    drawn = SamplingRules(temperatures=temperatures, seeds=each["seed"], narrowing=narrowing)
-    return ops.choose_tokens(logits, positions, drawn)
+        narrowing = _narrowing(numbers["top_k"], numbers["top_p"].view(torch.float64))
+    return SamplingRules(
+        temperatures=numbers["temperature"].view(torch.float64),
+        seeds=numbers["seed"],
+        narrowing=narrowing,
+    )
 
 
 def draw_seed(engine_seed: int, ordinal: int) -> int:
@@ -219,11 +217,6 @@ def _warm_rules(rules: Mapping[str, Tensor]) -> SamplingRules:
 
 def _narrowing(top_k: Tensor, top_p: Tensor) -> Narrowing:
     return Narrowing(top_k=top_k, top_p=top_p, min_p=torch.zeros_like(top_p))
-
-
-def _for_rows(values: Tensor, rows: int) -> Tensor:
-    """Values of sequences for each of their rows, laid out in memory."""
-    return values.unsqueeze(1).expand(-1, rows).flatten().contiguous()  # of one it is a view
 
 
 def _bits(value: float) -> int:

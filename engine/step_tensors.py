@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from engine.batch import DraftBatch, ForwardBatch
-from engine.speculation.verify import accept
+from kernels.verification.reference import accept
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -29,6 +29,7 @@ from kernels.cases_selection import (
     score_blocks_case,
     score_case,
 )
+from kernels.cases_verification import FEWER_ROWS, verify_case
 from kernels.formats import FP8_GROUP64_TAIL, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
@@ -177,6 +178,8 @@ RELEASE_CASES = (
     highest_case(129_280),
     choose_case(129_280, is_narrow=False),
     choose_case(129_280, is_narrow=True),
+    verify_case(129_280, 5, "greedy"),
+    *(replace(verify_case(129_280, 5, w), checked_rows=FEWER_ROWS) for w in ("seeded", "narrowed")),
     look_up_case(4, 8, 64),
     gated_add_case(4, 5120),
     *CAUSAL_CASES,
@@ -252,6 +255,12 @@ SMALL_CASES = (
     highest_case(300),
     choose_case(4500, is_narrow=False),
     choose_case(300, is_narrow=True, short=2),
+    verify_case(300, 3, "greedy"),
+    verify_case(4500, 2, "greedy"),
+    verify_case(300, 0, "greedy"),
+    verify_case(4500, 2, "seeded"),
+    verify_case(300, 0, "seeded"),
+    verify_case(300, 2, "narrowed"),
     *(round_case(64, p) for p in PACKED_FORMATS),
     look_up_case(4, 2, 32),
     look_up_case(3, 3, 20),

@@ -196,23 +196,31 @@ def highest_case(vocab: int) -> Case:
     )
 
 
+def rules_by_row(vocab: int, rows: int, short: int, device: torch.device) -> SamplingRules:
+    """Rules of every kind in turn, in few combinations that repeat late."""
+
+    def by_row(values: list[float], dtype: torch.dtype) -> Tensor:
+        return torch.tensor(values, dtype=dtype, device=device).repeat(rows)[:rows].contiguous()
+
+    narrowing = Narrowing(
+        top_k=by_row([vocab, short, vocab, short, vocab // 2], torch.int64),
+        top_p=by_row([0.9, 1.0, 0.5, 0.8, 0.95, 1.0, 1.0], torch.float64),
+        min_p=by_row([0.0, 0.0, 0.1], torch.float64),
+    )
+    return SamplingRules(
+        temperatures=by_row([0.7, 1.0, 0.0, 1.3], torch.float64),
+        seeds=torch.randint(-(2**62), 2**62, (rows,), device=device),
+        narrowing=narrowing,
+    )
+
+
 def choose_case(vocab: int, *, is_narrow: bool, short: int = 50) -> Case:
     """Temperatures and seeds differ by row; every kind of narrowing in turn, where there is one."""
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        def by_row(values: list[float], dtype: torch.dtype) -> Tensor:
-            return torch.tensor(values, dtype=dtype, device=device).repeat(rows)[:rows].contiguous()
-
-        narrowing = Narrowing(
-            top_k=by_row([vocab, short, vocab, short, vocab // 2], torch.int64),
-            top_p=by_row([0.9, 1.0, 0.5, 0.8, 0.95, 1.0, 1.0], torch.float64),
-            min_p=by_row([0.0, 0.0, 0.1], torch.float64),
-        )
-        rules = SamplingRules(
-            temperatures=by_row([0.7, 1.0, 0.0, 1.3], torch.float64),
-            seeds=torch.randint(-(2**62), 2**62, (rows,), device=device),
-            narrowing=narrowing if is_narrow else None,
-        )
+        rules = rules_by_row(vocab, rows, short, device)
+        if not is_narrow:
+            rules = replace(rules, narrowing=None)
         positions = torch.randint(0, 100_000, (rows,), device=device)
         return 3 * normal((rows, vocab), dtype, device), positions, rules
 

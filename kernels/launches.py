@@ -319,8 +319,9 @@ def _sampling() -> Iterator[Launch]:
         | _pointers("held_at chosen", "*i32")
         | _pointers("vocab row_stride parts", "i32")
     )
-    for has_narrowing in (False, True):
-        shared = {"HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32, "GROUPS": 4040}
+    for each, has_narrowing in ((1, False), (1, True), (6, False), (6, True)):
+        shared = {"EACH": each, "HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32}
+        shared["GROUPS"] = 4040
         even = ("vocab", "row_stride")
         yield Launch(address=f"{sampling}:scan_kernel", types=types, constants=shared, even=even)
         yield Launch(
@@ -342,6 +343,21 @@ def _sampling() -> Iterator[Launch]:
         constants={"PARTS": 32},
         warps=1,
     )
+    verification = "kernels.verification.triton_cuda"
+    types = (
+        _pointers("guesses counts row", "*i64")
+        | {"tops": "*fp32", "part_ids": "*i32"}
+        | _pointers("sequences parts", "i32")
+    )
+    for rows in (1, 6):
+        sizes = {"ROWS": rows, "BLOCK": 1 if rows == 1 else 8}
+        yield Launch(
+            address=f"{verification}:judge_highest_kernel",
+            types=types,
+            constants=sizes | {"PARTS": 32},
+            warps=1,
+        )
+        yield Launch(address=f"{verification}:judge_kernel", types=types, constants=sizes, warps=1)
 
 
 def _memory() -> Iterator[Launch]:

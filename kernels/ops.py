@@ -41,6 +41,8 @@ from kernels.sampling import reference as sampling
 from kernels.sampling.reference import Choice, SamplingRules
 from kernels.topk import reference as topk
 from kernels.topk.reference import Blocks
+from kernels.verification import reference as verification
+from kernels.verification.reference import Drafts, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +89,7 @@ class Ops:
     best_of_blocks: Callable[[Tensor, int, Pages, Blocks], Tensor] = topk.best_of_blocks
     choose_highest: Callable[[Tensor], Choice] = sampling.choose_highest
     choose_tokens: Callable[[Tensor, Tensor, SamplingRules], Choice] = sampling.choose_tokens
+    verify: Callable[[Tensor, Drafts, Tensor, SamplingRules | None], Verdict] = verification.verify
     quantise_dequantise: Callable[[Tensor, str], Tensor] = formats.quantise_dequantise
     look_up: Callable[[Tensor, HashConstants, Tensor], Tensor] = engram.look_up
     gated_add: Callable[[Tensor, Tensor, Tensor, float], Tensor] = engram.gated_add

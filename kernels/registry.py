@@ -179,6 +179,7 @@ _USED = (
     ("choose_highest", "sampling", no_triton),
     ("choose_tokens", "sampling", no_triton),
 )
+_NEW = (("verify", "verification", no_triton),)
 
 
 def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
@@ -198,6 +199,14 @@ IMPLEMENTATIONS = (
     ),
     *(replace(_triton(*row), checked_on=HOPPER) for row in _CHECKED),
     *(replace(_triton(*row), used_on=HOPPER) for row in _USED),
+    *(_triton(*row) for row in _NEW),
+    Implementation(
+        op="verify",
+        name="apart",
+        address="kernels.verification.triton_cuda:verify_apart",
+        unsuited=no_triton,
+        used_on=HOPPER,
+    ),
 )
 """In order of preference; an operation without one is served by its definition."""
 

@@ -49,9 +49,12 @@ def mix(word):
 
 
 @triton.jit
-def key_of(seeds, positions, row):
-    seed = tl.load(seeds + row).to(tl.uint64, bitcast=True)
-    return mix(seed + (tl.load(positions + row) + 1).to(tl.uint64, bitcast=True) * WEYL)
+def key_of(seeds, positions, row, EACH: tl.constexpr):
+    """The key of one of `EACH` consecutive rows, whose seed and first position lie together."""
+    rule = row // EACH
+    seed = tl.load(seeds + rule).to(tl.uint64, bitcast=True)
+    position = tl.load(positions + rule) + (row - rule * EACH)
+    return mix(seed + (position + 1).to(tl.uint64, bitcast=True) * WEYL)
 
 
 @triton.jit
@@ -177,6 +180,7 @@ def scan_kernel(
     vocab,
     row_stride,
     parts,
+    EACH: tl.constexpr,
     HAS_NARROWING: tl.constexpr,
     PART: tl.constexpr,
     GROUP: tl.constexpr,
@@ -191,13 +195,13 @@ def scan_kernel(
     inside = token < vocab
     logit = tl.load(logits + row * row_stride + token, mask=inside, other=float("-inf"))
     logit = logit.to(tl.float32)
-    temperature = tl.load(temperatures + row)
+    temperature = tl.load(temperatures + row // EACH)
     most = tl.max(tl.where(logit == logit, logit, float("inf")), 0)
     place = row * parts + part
     tl.store(highest + place, most)
     is_short = False
     if HAS_NARROWING:
-        k = tl.load(top_k + row)
+        k = tl.load(top_k + row // EACH)
         is_short = (k < vocab) & (k <= GROUPS)
     if temperature < GREEDY_BELOW:
         tl.store(tops + place, most)
@@ -208,12 +212,12 @@ def scan_kernel(
         tl.store(groups + row * (parts * PER_PART) + at, group)
     else:
         warmth = 1.0 / temperature.to(tl.float32)
-        key = key_of(seeds, positions, row)
+        key = key_of(seeds, positions, row, EACH)
         top = bound(logit, warmth, first_bits(key, part * PART, PART))
         tl.store(tops + place, tl.max(top, 0) + slack(most * warmth))
         if HAS_NARROWING:
             share = 0.0
-            if (tl.load(top_p + row) < 1.0) & (most > float("-inf")):
+            if (tl.load(top_p + row // EACH) < 1.0) & (most > float("-inf")):
                 share = tl.sum(tl.exp2((logit - most) * (warmth * LOG2E)), 0)
             tl.store(shares + place, share)
 
@@ -398,6 +402,7 @@ def choose_kernel(
     vocab,
     row_stride,
     parts,
+    EACH: tl.constexpr,
     HAS_NARROWING: tl.constexpr,
     PART: tl.constexpr,
     PARTS: tl.constexpr,
@@ -417,16 +422,16 @@ def choose_kernel(
     tl.store(is_finite + row, finite)
     winner = tl.zeros((), tl.int32)
     if finite:
-        temperature = tl.load(temperatures + row)
+        temperature = tl.load(temperatures + row // EACH)
         is_warm = temperature >= GREEDY_BELOW
         temperature = tl.where(is_warm, temperature, 1.0)
-        key = key_of(seeds, positions, row)
+        key = key_of(seeds, positions, row, EACH)
         lowest = tl.full((), float("-inf"), tl.float32)
         is_short = False
         if HAS_NARROWING:
-            k = tl.load(top_k + row)
-            p = tl.load(top_p + row).to(tl.float32)
-            least_share = tl.load(min_p + row).to(tl.float32)
+            k = tl.load(top_k + row // EACH)
+            p = tl.load(top_p + row // EACH).to(tl.float32)
+            least_share = tl.load(min_p + row // EACH).to(tl.float32)
             if is_warm & (least_share > 0.0):
                 lowest = most + temperature.to(tl.float32) * tl.log(least_share)
             is_short = is_warm & (k < vocab) & (k <= GROUPS)
@@ -487,15 +492,12 @@ def highest_part_kernel(tops, part_ids, token_ids, is_finite, parts, PARTS: tl.c
 
 def choose_highest(logits: Tensor) -> Choice:
     """See kernels.sampling.reference; logits float32 or bfloat16."""
-    logits, choice, parts = _prepared(logits)
-    rows, vocab = logits.shape
-    if rows:
-        tops = torch.empty((rows, parts), device=logits.device)
-        part_ids = torch.empty((rows, parts), dtype=torch.int32, device=logits.device)
-        highest_kernel[(rows * parts,)](
-            logits, tops, part_ids, vocab, logits.stride(0), parts, PART=PART, num_warps=4
-        )
-        highest_part_kernel[(rows,)](
+    logits = prepared(logits)
+    choice = _empty_choice(logits)
+    if len(logits):
+        tops, part_ids = launch_highest_of_parts(logits)
+        parts = tops.shape[1]
+        highest_part_kernel[(len(logits),)](
             tops, part_ids, *choice, parts, PARTS=triton.next_power_of_2(parts), num_warps=1
         )
     return choice
@@ -503,11 +505,40 @@ def choose_highest(logits: Tensor) -> Choice:
 
 def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Choice:
     """See kernels.sampling.reference; logits float32 or bfloat16."""
-    logits, choice, parts = _prepared(logits)
+    logits = prepared(logits)
+    choice = _empty_choice(logits)
+    if len(logits):
+        launch_draw(logits, positions, rules, choice)
+    return choice
+
+
+def prepared(logits: Tensor) -> Tensor:
+    """Logits [rows, vocab] whose rows are contiguous."""
+    return logits if logits.stride(-1) == 1 else logits.contiguous()
+
+
+def launch_highest_of_parts(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The highest logit of each part of at least one row of `prepared` logits, and its token: both
+    [rows, parts].
+    """
     rows, vocab = logits.shape
-    if not rows:
-        return choice
+    parts = triton.cdiv(vocab, PART)
+    tops = torch.empty((rows, parts), device=logits.device)
+    part_ids = torch.empty((rows, parts), dtype=torch.int32, device=logits.device)
+    highest_kernel[(rows * parts,)](
+        logits, tops, part_ids, vocab, logits.stride(0), parts, PART=PART, num_warps=4
+    )
+    return tops, part_ids
+
+
+def launch_draw(logits: Tensor, first: Tensor, rules: SamplingRules, choice: Choice) -> None:
+    """Draw a token for each row of `prepared` logits, at least one, into `choice`, whose finiteness
+    may be of any integer type. Each rule, with the position `first` of its first row, is for as
+    many consecutive rows.
+    """
+    rows, vocab = logits.shape
     device, narrowing = logits.device, rules.narrowing
+    parts = triton.cdiv(vocab, PART)
     tops, highest, shares = torch.empty((3, rows, parts), device=device)
     groups, chosen, held, held_at = tops, tops, tops, tops
     if narrowing is not None:
@@ -516,15 +547,16 @@ def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Ch
         held = torch.empty((rows, ROOM), dtype=torch.uint32, device=device)
         held_at = torch.empty((rows, ROOM), dtype=torch.int32, device=device)
     top_k, top_p, min_p = (
-        (positions, rules.temperatures, rules.temperatures)  # not read
+        (first, rules.temperatures, rules.temperatures)  # not read
         if narrowing is None
         else (narrowing.top_k, narrowing.top_p, narrowing.min_p)
     )
-    numbers = (positions, rules.temperatures, rules.seeds, top_k, top_p, min_p)
+    numbers = (first, rules.temperatures, rules.seeds, top_k, top_p, min_p)
     *numbers, min_p = (values.contiguous() for values in numbers)
     rule = (logits, *numbers)
     sizes = (vocab, logits.stride(0), parts)
     constants = {
+        "EACH": rows // len(first),
         "HAS_NARROWING": narrowing is not None,
         "PART": PART,
         "GROUP": GROUP,
@@ -538,14 +570,8 @@ def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Ch
         **constants, PARTS=triton.next_power_of_2(parts), ROOM=ROOM, STEP=STEP,
         num_warps=8 if narrowing is None else CHOOSE_WARPS,
     )  # fmt: skip
-    return choice
 
 
-def _prepared(logits: Tensor) -> tuple[Tensor, Choice, int]:
-    """Logits whose rows are contiguous, an empty choice, and the parts of a row."""
-    if logits.stride(-1) != 1:
-        logits = logits.contiguous()
-    rows, vocab = logits.shape
-    token_ids = torch.empty(rows, dtype=torch.int64, device=logits.device)
-    is_finite = torch.empty(rows, dtype=torch.bool, device=logits.device)
-    return logits, Choice(token_ids, is_finite), triton.cdiv(vocab, PART)
+def _empty_choice(logits: Tensor) -> Choice:
+    token_ids = torch.empty(len(logits), dtype=torch.int64, device=logits.device)
+    return Choice(token_ids, torch.empty_like(token_ids, dtype=torch.bool))

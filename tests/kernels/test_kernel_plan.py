@@ -59,6 +59,14 @@ def test_what_is_new_gives_way_to_what_has_run_and_the_plan_says_so(monkeypatch)
     assert found.reason == "gluon: no device has run it yet; kernels: triton takes it"
 
 
+def test_drafts_are_verified_by_the_kernels_that_have_run_until_the_new_one_has():
+    pytest.importorskip("triton", reason="triton is not installed")
+    plan = resolve(HOPPER, FLASH, KernelChoice.AUTO)
+    (found,) = [d for d in plan.decisions if d.op == "verify"]
+    new = next(i for i in IMPLEMENTATIONS if i.op == "verify")
+    assert found.implementation == (new.name if new.evidence else "apart")
+
+
 def test_the_plan_tells_what_was_checked_from_what_whole_models_used():
     pytest.importorskip("triton", reason="triton is not installed")
     found = {d.op: d.evidence for d in resolve(HOPPER, FLASH, KernelChoice.AUTO).decisions}

@@ -1,1 +1,0 @@
-"""Guessing tokens ahead and keeping only what the target would have said."""

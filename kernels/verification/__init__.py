@@ -1,0 +1,1 @@
+"""Verifying drafts by the tokens that the target chooses."""
