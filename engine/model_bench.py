@@ -5,13 +5,13 @@ through the engine's own model and caches. Decode: one row of each sequence at a
 captured graph where the model keeps the graph rule. Prefill: one chunk of a prompt, truncated as
 the engine truncates. The floor of a step is the sum over its parts of what each must move or
 multiply (`engine.models.deepseek_v41.costs`), under ceilings measured in the same run. Under
-each step stands what took its time, by kernel. `--json FILE` writes all of it.
+each step stands what took its time, by kernel. `--json FILE` holds all steps so far;
+`--beside FILE` leaves out those of an earlier one.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,21 +24,24 @@ from engine.accelerator.find import find_accelerator
 from engine.assembly import allocate_caches
 from engine.batch import DecodeShape, ForwardBatch
 from engine.cache.storage import CacheStorage
-from engine.choices import AcceleratorKind
 from engine.config import configure
 from engine.models.deepseek_v41.config import DeepseekV41Config
 from engine.models.deepseek_v41.costs import StepSize, step_costs
 from engine.models.dummy_v41 import V41DummySource
 from engine.models.protocol import Model
-from engine.random_shapes import EIGHT_LAYERS
+from engine.random_shapes import EIGHT_LAYERS, TOY
 from engine.resolution import ResolvedConfig, resolve
-from kernels.bench import surroundings
+from kernels.bench import Watch
+from kernels.bench_document import BenchDocument, earlier, rows_of
 from kernels.cost import Ceilings
 from kernels.ops import Ops
 from kernels.routing.reference import Router
 from kernels.stopwatch import Stopwatch, Work
+from kernels.stopwatch_host import HostStopwatch
+from kernels.surroundings import surroundings
 
 FORMAT = "model bench"
+SHAPES = {"eight-layers": EIGHT_LAYERS, "toy": TOY}
 FILLED_ROWS = 1 << 16  # of a cache at once
 EAGER_ROUNDS = 5
 SHOWN_KERNELS = 16
@@ -203,7 +206,7 @@ def _power_of_two(count: int) -> int:
 
 
 def time_step(
-    subject: Subject, name: str, batch: ForwardBatch, size: StepSize, watch: Stopwatch,
+    subject: Subject, name: str, batch: ForwardBatch, size: StepSize, watch: Watch,
     ceilings: Ceilings,
 ) -> StepTime:  # fmt: skip
     """Captured where the batch has a shape, else eagerly, launches and waits included."""
@@ -224,7 +227,7 @@ def time_step(
     return StepTime(
         name=name, rows=size.rows, context=size.context, captured=captured,
         busy_experts=size.busy_experts or (), step_s=step_s, floor_s=floors,
-        kernels=dict(kernel_seconds(work)),
+        kernels=dict(kernel_seconds(work)) if subject.device.type == "cuda" else {},
     )  # fmt: skip
 
 
@@ -264,29 +267,34 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--context", type=int, default=8192, help="tokens behind a decode step")
     parser.add_argument("--prefill", type=int, default=8192, help="tokens of a prompt; 0: none")
     parser.add_argument("--weights", default="released", help="packed or released")
+    parser.add_argument("--shape", choices=SHAPES, default="eight-layers")
+    parser.add_argument("--accelerator", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--json", type=Path, help="also write the document here")
+    parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
+                        help="an earlier document, whose steps are left out")  # fmt: skip
     options = parser.parse_args(arguments)
     batches = options.batch or [1, 32, 128]
+    held = {row.get("name") for one in earlier(options.beside, FORMAT)
+            for row in rows_of(one, "steps")}  # fmt: skip
     subject = open_subject(
-        V41DummySource(shape=EIGHT_LAYERS),
+        V41DummySource(shape=SHAPES[options.shape]),
         sequences=max(batches), context=max(options.context, options.prefill),
-        weights=options.weights, accelerator=AcceleratorKind.CUDA.value,
+        weights=options.weights, accelerator=options.accelerator,
     )  # fmt: skip
-    watch = Stopwatch(subject.device)
+    watch = Stopwatch(subject.device) if subject.device.type == "cuda" else HostStopwatch()
     ceilings = watch.ceilings()
-    about = surroundings(subject.device)
-    steps = []
+    about = {"format": FORMAT, "version": 1, **surroundings(subject.device)}
+    document = BenchDocument(options.json, {**about, "ceilings": asdict(ceilings), "steps": []})
     for name, batch, size in _steps(subject, batches, options.context, options.prefill):
+        if name in held:
+            continue
         try:
-            steps.append(time_step(subject, name, batch, size, watch, ceilings))
+            step = time_step(subject, name, batch, size, watch, ceilings)
         except torch.OutOfMemoryError as error:
             print(f"{name}: {str(error).splitlines()[0]}", flush=True)  # noqa: T201
         else:
-            print(*lines(steps[-1]), sep="\n", flush=True)  # noqa: T201
-    if options.json:
-        told = {"format": FORMAT, "version": 1, **about, "ceilings": asdict(ceilings)}
-        told["steps"] = [asdict(step) for step in steps]
-        options.json.write_text(json.dumps(told, indent=1))
+            print(*lines(step), sep="\n", flush=True)  # noqa: T201
+            document.add(steps=[asdict(step)])
     return 0
 
 

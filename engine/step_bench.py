@@ -5,10 +5,11 @@ under each of: overlap on and off, graphs on and off. The variants take turns, o
 round; the first round is not counted, since it compiles and records. Of every step: its time by
 the host's clock, the time that the host spent planning, launching, waiting and settling, and by
 marks in the device's own order how long it worked on the step and how long it idled before it.
-`--json FILE` writes the document that `workbench import` stores as a run. Texts must be the same
-in all rounds of a variant, whose steps are the same: else steps disturb each other. Under all
-variants they must be the same where rounding is: a sum that is split otherwise, since a step is
-planned for a wider context, may turn a near tie, so it is counted in how many requests they differ.
+`--json FILE` holds after each load what `workbench import` stores as a run; `--beside FILE` leaves
+out the loads of an earlier one. Texts must be the same in all rounds of a variant, whose steps are
+the same: else steps disturb each other. Under all variants they must be the same where rounding is:
+a sum that is split otherwise, since a step is planned for a wider context, may turn a near tie, so
+it is counted in how many requests they differ; `--may-turn` lets them differ between variants.
 """
 
 from __future__ import annotations
@@ -37,10 +38,11 @@ from engine.models.dummy_v41 import V41DummySource
 from engine.models.registry import CheckpointSource
 from engine.random_shapes import EIGHT_LAYERS
 from engine.request import Request, SamplingParams
-from kernels.bench import ROOT, commit, surroundings
+from kernels.bench_document import BenchDocument, earlier, rows_of
+from kernels.surroundings import surroundings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from engine.accelerator.interface import Mark, Ticket, Work
     from engine.config import ConfigValue
@@ -278,13 +280,6 @@ def _loads(given: argparse.Namespace) -> Iterator[Load]:
         )
 
 
-def _surroundings(kind: AcceleratorKind) -> dict[str, object]:
-    device = find_accelerator(kind)
-    if device.kind is AcceleratorKind.CUDA:
-        return surroundings(torch.device(device.device))
-    return {"device": device.name(), "torch": torch.__version__, "commit": commit(ROOT)}
-
-
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
@@ -297,7 +292,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="all, if not given")
+    parser.add_argument("--may-turn", action="store_true", help="variants may say other things")
     parser.add_argument("--json", type=Path, help="also write the document here")
+    parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
+                        help="an earlier document, whose loads are left out")  # fmt: skip
     return parser
 
 
@@ -308,23 +306,42 @@ def main(arguments: Sequence[str]) -> int:
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
     values["model"] = given.shape or given.model
     source = LoadedOnce(_DUMMIES[given.shape]() if given.shape else CheckpointSource())
-    served: list[dict[str, object]] = []
-    agree = True
+    before = [row for one in earlier(given.beside, FORMAT) for row in rows_of(one, "served")]
+    document = _document(values, given.json)
     for draft_length in given.draft_length or [None]:
+        engine = {**values, "draft_length": draft_length}
         for load in _loads(given):
-            engine = {**values, "draft_length": draft_length}
-            found = list(measure(source, engine, load, given.variant or tuple(VARIANTS)))
-            sys.stdout.write(f"{load.requests} requests, drafts {draft_length}\n")
-            sys.stdout.write("".join(f"  {_line(one)}\n" for one in found))
-            sys.stdout.flush()
-            agree &= all(one.repeats and not one.other_texts for one in found)
-            variants = [asdict(one) for one in found]
-            served.append({"engine": engine, "load": asdict(load), "variants": variants})
-    if given.json:
-        about = _surroundings(EngineConfig.from_mapping(values).accelerator)
-        document = {"format": FORMAT, "version": 1, **about, "served": served}
-        given.json.write_text(json.dumps(document, indent=1))
-    return int(not agree)
+            if not any(_is_of(row, engine, load) for row in before):
+                found = list(measure(source, engine, load, given.variant or tuple(VARIANTS)))
+                sys.stdout.write(f"{load.requests} requests, drafts {draft_length}\n")
+                sys.stdout.write("".join(f"  {_line(one)}\n" for one in found))
+                sys.stdout.flush()
+                variants = [asdict(one) for one in found]
+                row = {"engine": engine, "load": asdict(load), "variants": variants}
+                document.add(served=[row])
+    return int(
+        not all(
+            _agrees(row, given.may_turn) for row in (*before, *rows_of(document.value(), "served"))
+        )
+    )
+
+
+def _document(values: Mapping[str, ConfigValue], path: Path | None) -> BenchDocument:
+    device = find_accelerator(EngineConfig.from_mapping(values).accelerator).device
+    about = surroundings(torch.device(device))
+    return BenchDocument(path, {"format": FORMAT, "version": 1, **about, "served": []})
+
+
+def _is_of(row: Mapping[str, object], engine: Mapping[str, ConfigValue], load: Load) -> bool:
+    return row.get("engine") == engine and row.get("load") == asdict(load)
+
+
+def _agrees(row: Mapping[str, object], may_turn: bool) -> bool:
+    """Whether all rounds of a variant said the same, and all variants if they must."""
+    return all(
+        one.get("repeats") is True and (may_turn or one.get("other_texts") == 0)
+        for one in rows_of(row, "variants")
+    )
 
 
 if __name__ == "__main__":

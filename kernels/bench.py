@@ -3,16 +3,14 @@
 Floors are those of `kernels.cost` under ceilings measured in the same run. Times are of replays
 of a captured graph of several calls, medians, implementations in turn. Cold: each call reads
 another of several sets of inputs that together exceed the cache, where they are large enough;
-warm: the same set again and again. `--json FILE` writes the document that `workbench import`
-stores as a run. What could not be timed is told with its reason, in the document too.
+warm: the same set again and again. What could not be timed is told with its reason. `--json FILE`
+holds after each case what `workbench import` stores as a run; `--beside FILE` leaves out what an
+earlier one holds. `--device cpu` times the definitions and what torch has, by the host's clock.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,13 +20,17 @@ from typing import Protocol
 
 import torch
 
+from kernels.bench_document import BenchDocument, earlier, rows_of
 from kernels.case import Arguments, Case
 from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.cost import Ceilings, Cost
 from kernels.ops import REFERENCE
 from kernels.peers import peers_of
+from kernels.plan import arch_of
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Captured, Stopwatch, Work
+from kernels.stopwatch_host import HostStopwatch
+from kernels.surroundings import surroundings
 
 FORMAT = "kernel bench"
 VERSION = 1
@@ -36,7 +38,7 @@ CACHE_BYTES = 128_000_000  # more than any L2 of today
 MOST_SETS = 12
 VALUE_BYTES = 2  # of bfloat16 activations
 FEW_ROWS = 128
-ROOT = Path(__file__).parent.parent
+LATE = "out of time: see --limit-s"
 
 OURS = {"reference", *(i.name for i in IMPLEMENTATIONS)}
 
@@ -81,6 +83,10 @@ class Watch(Protocol):
         """Of the device."""
         ...
 
+    def seconds(self, work: Work) -> float:
+        """Of one call."""
+        ...
+
     def capture(self, works: Sequence[Work]) -> Captured:
         """Calls that go round the works."""
         ...
@@ -95,12 +101,19 @@ class Bench:
 
     def __init__(self, device: torch.device, watch: Watch, *, with_definitions: bool) -> None:
         self._device = device
+        self._arch = arch_of(device)
         self._watch = watch
         self._with_definitions = with_definitions
         self.ceilings: Ceilings = watch.ceilings()
 
     def time(self, case: Case, rows: int) -> list[Timing | Missing]:
-        """Every implementation and peer, on the same inputs."""
+        """Every implementation and peer, on the same inputs; what raises is missing."""
+        try:
+            return self._timed(case, rows)
+        except Exception as error:  # noqa: BLE001  a device may raise anything
+            return [_missing(case, rows, _reason(error))]
+
+    def _timed(self, case: Case, rows: int) -> list[Timing | Missing]:
         cost = case.cost(rows, VALUE_BYTES)
         count = min(MOST_SETS, max(2, CACHE_BYTES // cost.bytes + 1))
         sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
@@ -133,7 +146,7 @@ class Bench:
     def _arms(self, case: Case) -> Iterator[tuple[str, Bind]]:
         if self._with_definitions and not case.waits:
             yield "reference", _bound(getattr(REFERENCE, case.op), case)
-        for implementation in IMPLEMENTATIONS:
+        for implementation in IMPLEMENTATIONS if self._device.type == "cuda" else ():
             lacking = implementation.needs.lacking(self._arch, "bfloat16", case.head_dim)
             if implementation.op == case.op and lacking is None:
                 yield implementation.name, _bound(load(implementation), case)
@@ -169,56 +182,6 @@ def line(told: Timing | Missing) -> str:
     )
 
 
-def document(
-    ceilings: Ceilings, told: list[Timing | Missing], about: dict[str, object]
-) -> dict[str, object]:
-    """What `workbench import` reads: seconds, bytes and operations a call."""
-    return {
-        "format": FORMAT,
-        "version": VERSION,
-        **about,
-        "ceilings": asdict(ceilings),
-        "timings": [asdict(t) for t in told if isinstance(t, Timing)],
-        "missing": [asdict(m) for m in told if isinstance(m, Missing)],
-    }
-
-
-def surroundings(device: torch.device) -> dict[str, object]:
-    """Where and when: device, driver, versions, commit; None for what cannot be known."""
-    properties = torch.cuda.get_device_properties(device)  # noqa: TID251
-    return {
-        "device": properties.name,
-        "arch": 10 * properties.major + properties.minor,
-        "driver": _told_by("nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"),
-        "torch": torch.__version__,
-        "triton": _triton_version(),
-        "commit": commit(ROOT),
-        "started_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-    }
-
-
-def commit(root: Path) -> str | None:
-    """Of this source: git's, or that of a file COMMIT where a copy was made without git."""
-    told = _told_by("git", "-C", str(root), "rev-parse", "HEAD")
-    file = root / "COMMIT"
-    return told or (file.read_text().strip() if file.is_file() else None)
-
-
-def _told_by(*command: str) -> str | None:
-    if shutil.which(command[0]) is None:
-        return None
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout.strip().partition("\n")[0] or None if done.returncode == 0 else None
-
-
-def _triton_version() -> str | None:
-    try:
-        import triton
-    except ImportError:
-        return None
-    return triton.__version__
-
-
 def _sizes(ops: Sequence[str] | None) -> Iterator[tuple[Case, int]]:
     """The cases of some operations (None: all) at each size: decode sizes of all cases first."""
     cases = [c for c in (*RELEASE_CASES, *TIMED_CASES) if ops is None or c.op in ops]
@@ -227,33 +190,63 @@ def _sizes(ops: Sequence[str] | None) -> Iterator[tuple[Case, int]]:
             yield from ((case, rows) for rows in case.timed_rows if (rows <= FEW_ROWS) is few)
 
 
-def _late(case: Case, rows: int) -> Missing:
-    why = "out of time: see --limit-s"
+def _missing(case: Case, rows: int, why: str) -> Missing:
     return Missing(op=case.op, case=case.name, rows=rows, implementation="any", why=why)
 
 
-def main() -> int:
-    """The command."""
+def add_to(document: BenchDocument, told: Sequence[Timing | Missing]) -> None:
+    """What `workbench import` reads: seconds, bytes and operations a call."""
+    document.add(
+        timings=[asdict(t) for t in told if isinstance(t, Timing)],
+        missing=[asdict(m) for m in told if isinstance(m, Missing)],
+    )
+
+
+def _held(paths: Sequence[Path]) -> set[tuple[object, ...]]:
+    """The cases and sizes that earlier documents hold."""
+    found = list(earlier(paths, FORMAT))
+    rows = [row for one in found for name in ("timings", "missing") for row in rows_of(one, name)]
+    return {_size_of(row) for row in rows if row.get("why") != LATE}
+
+
+def _size_of(row: Mapping[str, object]) -> tuple[object, ...]:
+    return row.get("op"), row.get("case"), row.get("rows")
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
+    parser.add_argument("--device", default="cuda")
     parser.add_argument("--op", action="append", help="only these operations")
+    parser.add_argument("--rows", type=int, action="append", help="only these numbers of rows")
     parser.add_argument("--json", type=Path, help="also write the document here")
+    parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
+                        help="an earlier document; what it holds is left out")  # fmt: skip
     parser.add_argument("--definitions", action="store_true", help="time the definitions too")
     parser.add_argument("--limit-s", type=float, default=230, help="begin no case after so long")
-    options = parser.parse_args()
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    options = _parser().parse_args(arguments)
     begun_s = time.monotonic()
     torch.manual_seed(0)
-    device = torch.device("cuda")
-    about = surroundings(device)
-    bench = Bench(device, Stopwatch(device), with_definitions=options.definitions)
+    device = torch.device(options.device)
+    held = _held(options.beside)
+    watch = Stopwatch(device) if device.type == "cuda" else HostStopwatch()
+    with_definitions = options.definitions or device.type != "cuda"
+    bench = Bench(device, watch, with_definitions=with_definitions)
+    about = {"format": FORMAT, "version": VERSION, **surroundings(device)}
+    document = BenchDocument(options.json, {**about, "ceilings": asdict(bench.ceilings)})
     print(*(f"{k} {v:.3e}" for k, v in asdict(bench.ceilings).items()))  # noqa: T201
-    told: list[Timing | Missing] = []
     for case, rows in _sizes(options.op):
-        late = time.monotonic() - begun_s > options.limit_s
-        fresh = [_late(case, rows)] if late else bench.time(case, rows)
-        told += fresh
-        print(*map(line, fresh), sep="\n", flush=True)  # noqa: T201
-    if options.json:
-        options.json.write_text(json.dumps(document(bench.ceilings, told, about), indent=1))
+        if options.rows is None or rows in options.rows:
+            if (case.op, case.name, rows) in held:
+                continue
+            late = time.monotonic() - begun_s > options.limit_s
+            told = [_missing(case, rows, LATE)] if late else bench.time(case, rows)
+            print(*map(line, told), sep="\n", flush=True)  # noqa: T201
+            add_to(document, told)
     return 0
 
 

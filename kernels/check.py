@@ -3,147 +3,140 @@
 Each case runs on fresh random inputs and memory that held NaN, against float64 on the same
 inputs, and twenty times over, bit by bit; and a few of its rows by themselves, which must come
 out as they did among the others. Exit code 1 where one fails.
+
+Each outcome is told as it is found, and `--json FILE` holds all that were found so far. A device
+has room for several of these at once: `--share I/N` is one of N shares of the cases, of which the
+first has those that fill a device. `--beside FILE` leaves out cases that an earlier FILE holds.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import torch
 
-from kernels import tolerance
-from kernels.case import Arguments, Case, Run
-from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES
-from kernels.ops import REFERENCE
-from kernels.plan import arch_of
-from kernels.registry import IMPLEMENTATIONS, Implementation, load
+from kernels.agreement import EVERY_CASE, ROWS, Outcome, check
+from kernels.bench_document import BenchDocument, earlier, rows_of
+from kernels.case import Case
+from kernels.cases import SMALL_CASES
+from kernels.surroundings import surroundings
 
-ROWS = (0, 1, 3, 17, 128, 257, 600)
-RERUNS = 20
-ALONE = 3  # rows that are run again without the others
-DTYPES = (torch.float32, torch.bfloat16)
+FORMAT = "kernel check"
+LARGE_BYTES = 1 << 28  # of a case that others may not find room beside, once it is float64
 
 
-@dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """One implementation on one case at one size."""
+def share_of(cases: Sequence[Case], number: int, count: int) -> list[Case]:
+    """The share of that number, from 1: of several shares the first has the large cases alone.
 
-    op: str
-    case: str
-    implementation: str
-    dtype: str
-    rows: int
-    error: float
-    limit: float
-    repeats_bitwise: bool
-    alone_bitwise: bool  # a row is the same whatever runs beside it, if that is promised
+    The small cases of an operation, which compile the same kernels, are in one share.
+    """
+    if count == 1:
+        return list(cases)
+    if number == 1:
+        return [case for case in cases if _is_large(case)]
+    small = [case for case in cases if not _is_large(case)]
+    by_op = Counter(case.op for case in small)
+    loads = [0] * (count - 1)
+    mine: set[str] = set()
+    for op, size in by_op.most_common():
+        least = loads.index(min(loads))
+        loads[least] += size
+        if least == number - 2:
+            mine.add(op)
+    return [case for case in small if case.op in mine]
 
-    @property
-    def passed(self) -> bool:
-        """Within its tolerance, and the same bits every time."""
-        return self.error <= self.limit and self.repeats_bitwise and self.alone_bitwise
+
+def _is_large(case: Case) -> bool:
+    return case.cost(max(case.checked_rows or ROWS), torch.float64.itemsize).bytes > LARGE_BYTES
 
 
-def check(
-    device: torch.device, *, rows: tuple[int, ...] = ROWS, reruns: int = RERUNS,
-    cases: tuple[Case, ...] = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES),
-) -> Iterator[Outcome]:  # fmt: skip
-    """Every implementation on every case of its operation."""
+def summaries(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
+    """How each implementation of each operation fared in each dtype."""
+    groups: dict[tuple[str, str, str], list[Outcome]] = {}
+    for one in outcomes:
+        groups.setdefault((one.op, one.implementation, one.dtype), []).append(one)
+    for (op, implementation, dtype), mine in groups.items():
+        worst = max(mine, key=lambda one: one.share)
+        yield {
+            "op": op, "implementation": implementation, "dtype": dtype, "checks": len(mine),
+            "passed": sum(one.passed for one in mine), "worst_error": _finite(worst.error),
+            "worst_limit": worst.limit, "worst_case": worst.case, "worst_rows": worst.rows,
+        }  # fmt: skip
+
+
+def case_key(case: Case) -> str:
+    """What tells a case from others, in a document."""
+    rows = "" if case.checked_rows is None else f", {case.checked_rows} rows"
+    return f"{case.op}: {case.name}{rows}"
+
+
+def run_cases(
+    cases: Sequence[Case], device: torch.device, document: BenchDocument, rows: tuple[int, ...]
+) -> list[Outcome]:
+    """Check them, telling each outcome; after each case the document has all so far."""
+    outcomes: list[Outcome] = []
     for case in cases:
-        for implementation in IMPLEMENTATIONS:
-            if implementation.op == case.op:
-                for dtype in DTYPES:
-                    if _runs(implementation, case, dtype, device):
-                        for count in case.checked_rows or rows:
-                            yield _outcome(case, implementation, dtype, count, device, reruns)
+        fresh = []
+        for outcome in check(device, rows=rows, cases=(case,)):
+            print(outcome.line, flush=True)  # noqa: T201
+            fresh.append(outcome)
+        outcomes += fresh
+        document.put(results=list(summaries(outcomes)))
+        document.add(failed=[_told(one) for one in fresh if not one.passed], cases=[case_key(case)])
+    return outcomes
 
 
-def _runs(
-    implementation: Implementation, case: Case, dtype: torch.dtype, device: torch.device
-) -> bool:
-    name = str(dtype).removeprefix("torch.")
-    return implementation.needs.lacking(arch_of(device), name, case.head_dim) is None
+def _told(failed: Outcome) -> dict[str, object]:
+    names = ("op", "case", "implementation", "dtype", "rows")
+    return {**{name: getattr(failed, name) for name in names}, "why": failed.line}
 
 
-def _outcome(
-    case: Case,
-    implementation: Implementation,
-    dtype: torch.dtype,
-    rows: int,
-    device: torch.device,
-    reruns: int,
-) -> Outcome:
-    run = load(implementation)
-    arguments = case.make(rows, dtype, device)
-    _poison(device)
-    # Before the definition, which would leave the answer in memory.
-    found = case.observe(run, arguments)
-    wide = arguments if case.is_rounding else tolerance.widened(arguments)
-    exact = case.observe(getattr(REFERENCE, case.op), wide)
-    return Outcome(
-        op=case.op,
-        case=case.name,
-        implementation=implementation.name,
-        dtype=str(dtype).removeprefix("torch."),
-        rows=rows,
-        error=tolerance.error(found, exact),
-        limit=_limit(case, dtype, found),
-        repeats_bitwise=all(_same(found, case.observe(run, arguments)) for _ in range(reruns)),
-        alone_bitwise=not (case.is_invariant and implementation.is_invariant)
-        or rows <= ALONE
-        or _same_alone(found, case, run, arguments),
-    )
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
-def _limit(case: Case, dtype: torch.dtype, found: object) -> float:
-    own = case.bfloat16_limit if dtype == torch.bfloat16 else None
-    chosen = own if own is not None else case.limit
-    return tolerance.limit(found) if chosen is None else chosen
+def _held(documents: Sequence[Mapping[str, object]]) -> set[str]:
+    found = [one.get("cases") for one in documents]
+    return {str(key) for keys in found if isinstance(keys, list) for key in keys}
 
 
-def _poison(device: torch.device) -> None:
-    """Leave NaN in memory that the allocator hands out next."""
-    held = [torch.full((size,), torch.nan, device=device) for size in (1 << 10, 1 << 16, 1 << 22)]
-    del held
-
-
-def _same(first: object, again: object) -> bool:
-    pairs = zip(tolerance.tensors(first), tolerance.tensors(again), strict=True)
-    return all(torch.equal(a, b) for a, b in pairs)
-
-
-def _same_alone(found: object, case: Case, run: Run, arguments: Arguments) -> bool:
-    rows = next(tolerance.tensors(arguments)).shape[0]
-    alone = case.observe(run, tolerance.first_rows(arguments, rows, ALONE))
-    pairs = zip(tolerance.tensors(found), tolerance.tensors(alone), strict=True)
-    return all(torch.equal(a[: len(b)], b) for a, b in pairs)
-
-
-def main() -> int:
-    """The command."""
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernels.check", description=__doc__)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--op", action="append", help="only these operations")
-    options = parser.parse_args()
+    parser.add_argument("--small", action="store_true", help="only the small cases")
+    parser.add_argument("--rows", type=int, action="append", help="in place of the usual counts")
+    parser.add_argument("--share", default="1/1", metavar="I/N", help="one of N shares of them")
+    parser.add_argument("--json", type=Path, help="also write the document here")
+    parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
+                        help="an earlier document, whose cases are left out")  # fmt: skip
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command."""
+    options = _parser().parse_args(arguments)
     torch.manual_seed(0)
-    every = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)
-    cases = tuple(c for c in every if options.op is None or c.op in options.op)
-    outcomes = list(check(torch.device(options.device), cases=cases))
-    failed = [o for o in outcomes if not o.passed]
-    for op in dict.fromkeys(o.op for o in outcomes):
-        mine = [o for o in outcomes if o.op == op]
-        worst = max(mine, key=lambda o: o.error / o.limit if o.limit else 0.0)
-        print(  # noqa: T201
-            f"{op:14} {sum(o.passed for o in mine)} of {len(mine)} pass; worst error "
-            f"{worst.error:.2e} of {worst.limit:.1e} ({worst.case}, {worst.dtype}, "
-            f"{worst.rows} rows)"
-        )
+    device = torch.device(options.device)
+    before = list(earlier(options.beside, FORMAT))
+    held = _held(before)
+    every = SMALL_CASES if options.small else EVERY_CASE
+    asked = [c for c in every if options.op is None or c.op in options.op]
+    number, count = map(int, options.share.split("/"))
+    cases = [c for c in share_of(asked, number, count) if case_key(c) not in held]
+    facts = {"format": FORMAT, "version": 1, **surroundings(device), "share": options.share}
+    document = BenchDocument(options.json, {**facts, "results": []})
+    outcomes = run_cases(cases, device, document, tuple(options.rows or ROWS))
+    failed = [one for one in outcomes if not one.passed]
+    print(f"{len(outcomes) - len(failed)} of {len(outcomes)} passed")  # noqa: T201
     for outcome in failed:
-        print(f"FAILED {outcome}")  # noqa: T201
-    return 1 if failed else 0
+        print(outcome.line)  # noqa: T201
+    return 1 if failed or any(rows_of(one, "failed") for one in before) else 0
 
 
 if __name__ == "__main__":

@@ -1,12 +1,21 @@
 """Whole steps beside their floors, on a small model and without a device."""
 
+import json
 from dataclasses import replace
 
 import pytest
 import torch
 
 from engine.llm import LLM
-from engine.model_bench import StepTime, decode_batch, fill, lines, open_subject, prefill_batch
+from engine.model_bench import (
+    StepTime,
+    decode_batch,
+    fill,
+    lines,
+    main,
+    open_subject,
+    prefill_batch,
+)
 from engine.models.deepseek_v41.contract import parameters
 from engine.models.deepseek_v41.costs import StepSize, part_of, step_costs
 from engine.models.dummy_v41 import V41DummySource
@@ -127,3 +136,18 @@ def test_a_step_is_told_with_its_floors_and_its_kernels():
     assert "4 us captured, floor 3 us, 0.75" in told
     assert "experts 1, head 2" in told
     assert "3.0 us  gemm x3" in told
+
+
+def test_steps_are_written_as_they_are_timed_and_not_timed_again(tmp_path, capsys):
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    arguments = ["--shape", "toy", "--accelerator", "cpu", "--weights", "packed", "--batch", "2",
+                 "--context", "64"]  # fmt: skip
+    main([*arguments, "--prefill", "0", "--json", str(first)])
+    main([*arguments, "--prefill", "64", "--json", str(second), "--beside", str(first)])
+    made = [json.loads(file.read_text()) for file in (first, second)]
+    assert [[s["name"] for s in one["steps"]] for one in made] == [
+        ["decode 2 x 64"],
+        ["prefill 64"],
+    ]
+    assert made[0]["steps"][0]["step_s"] > 0
+    assert made[0]["ceilings"]["copy_bytes_s"] > 0

@@ -1,17 +1,22 @@
 """The bench of kernels, without a device: what it times, and what it writes."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kernels import bench
-from kernels.bench import Bench, Missing, Timing, commit, document, line
+from kernels.bench import Bench, Missing, Timing, add_to, line
+from kernels.bench_document import BenchDocument
 from kernels.case import Case
 from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.cost import Ceilings, Cost
+from kernels.ops import REFERENCE
 from kernels.peers import PEERS, Peer
+from kernels.registry import Implementation, Needs
 from kernels.stopwatch import Captured
+from kernels.surroundings import commit
 
 CEILINGS = Ceilings(copy_bytes_s=4e12, bf16_flops_s=8e14, fp8_flops_s=16e14)
 
@@ -79,6 +84,42 @@ def test_the_definition_and_a_peer_are_timed_on_the_same_case(monkeypatch):
     assert told[0].fraction == pytest.approx((4 * 32 + 32) / 4e12 / 1e-6)
 
 
+def test_on_a_device_its_implementations_are_timed_and_those_for_others_are_not(monkeypatch):
+    ours = Implementation(op="rms_norm", name="triton", address="", unsuited=lambda *_: None)
+    other = replace(ours, name="for another", needs=Needs(arch=100))
+    monkeypatch.setattr(bench, "IMPLEMENTATIONS", (ours, other))
+    monkeypatch.setattr(bench, "load", lambda implementation: REFERENCE.rms_norm)
+    monkeypatch.setattr(bench, "arch_of", lambda device: 90)
+    case = a_case(make=lambda rows, dtype, device: (torch.ones(rows, 8), torch.ones(8), 1e-6))
+    told = Bench(torch.device("cuda"), FakeWatch(), with_definitions=False).time(case, 4)
+    assert [one.implementation for one in told if not one.is_peer] == ["triton"]
+
+
+def test_a_case_for_which_there_is_no_room_is_told_and_the_bench_goes_on():
+    def full(rows, dtype, device):
+        raise torch.OutOfMemoryError("no room")
+
+    [told] = Bench(torch.device("cpu"), FakeWatch(), with_definitions=True).time(
+        a_case(make=full), 4
+    )
+    assert (told.implementation, told.why) == ("any", "OutOfMemoryError: no room")
+
+
+def test_what_an_earlier_document_holds_is_left_out_but_what_came_too_late_is_not(
+    monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setattr(bench, "_sizes", lambda ops: [(a_case(), 4), (a_case(), 8)])
+    monkeypatch.setattr(bench, "HostStopwatch", FakeWatch)
+    first, second, third = (tmp_path / f"{name}.json" for name in "abc")
+    arguments = ["--device", "cpu", "--op", "rms_norm"]
+    bench.main([*arguments, "--json", str(first), "--rows", "4"])
+    bench.main([*arguments, "--json", str(second), "--limit-s", "-1", "--beside", str(first)])
+    bench.main([*arguments, "--json", str(third), "--beside", str(first), "--beside", str(second)])
+    made = [json.loads(file.read_text()) for file in (first, second, third)]
+    assert [{row["rows"] for row in one["timings"]} for one in made] == [{4}, set(), {8}]
+    assert [[row["why"] for row in one["missing"]] for one in made] == [[], [bench.LATE], []]
+
+
 def test_a_peer_that_fails_is_told_with_its_reason_and_the_others_are_timed(monkeypatch):
     def broken(arguments):
         raise RuntimeError("no such kernel\nmore")
@@ -94,14 +135,15 @@ def test_a_peer_that_cannot_do_a_case_is_left_out(monkeypatch):
     assert [t.implementation for t in told] == ["reference"]
 
 
-def test_the_document_is_json_and_keeps_every_timing_and_every_gap(monkeypatch):
+def test_the_document_is_json_and_keeps_every_timing_and_every_gap(monkeypatch, tmp_path):
     told = [
         *times_with(monkeypatch, []),
         Missing(op="rms_norm", case="width 8", rows=4, implementation="other", why="absent"),
     ]
-    made = json.loads(json.dumps(document(CEILINGS, told, {"device": "none"})))
+    document = BenchDocument(tmp_path / "bench.json", {"format": "kernel bench"})
+    add_to(document, told)
+    made = json.loads((tmp_path / "bench.json").read_text())
     assert made["format"] == "kernel bench"
-    assert made["ceilings"]["copy_bytes_s"] == 4e12
     assert made["timings"][0]["cost"] == {"bytes": 160, "flops": 0, "number": "bf16"}
     assert made["missing"] == [
         {

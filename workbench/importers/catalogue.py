@@ -11,6 +11,7 @@ from workbench.importers import (
     inference_perf,
     inferencex,
     kernel_bench,
+    kernel_check,
     llm_d,
     llmperf,
     mlperf,
@@ -23,8 +24,8 @@ from workbench.importers.document import Document, Form, refused
 from workbench.importers.foreign import Format
 
 MODULES = (
-    kernel_bench, step_bench, inferencex, sglang, vllm, aiperf, aiperf_records, guidellm,
-    inference_perf, llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
+    kernel_bench, kernel_check, step_bench, inferencex, sglang, vllm, aiperf, aiperf_records,
+    guidellm, inference_perf, llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
 )  # fmt: skip
 FORMATS: tuple[Format, ...] = tuple(one for module in MODULES for one in module.FORMATS)
 """In the order in which they are tried: the first that recognises a file reads it."""

@@ -14,6 +14,7 @@ from workbench.importers.foreign import Column, Foreign, ForeignPoint, Format, d
 from workbench.importers.kernel_bench import bench_version, is_bench, surroundings
 
 KIND = "decode steps"
+DIFFERS = "its rounds did not say the same"
 STAGES = {
     "step": "the time between two steps of all requests, by the host's clock",
     "busy": "the device at work on a step, by marks in its own order",
@@ -29,6 +30,7 @@ WHOLE = (
            side="timed by the clock of the host"),
     Column(key="idle_share", unit="", meaning="of the time of the device between counted steps"),
     Column(key="steps", unit="", meaning="counted steps"),
+    Column(key="other_texts", unit="", meaning="requests that said other than the first variant"),
     Column(key="replayed_steps", unit="", meaning="counted steps replayed from a captured one"),
 )  # fmt: skip
 
@@ -51,12 +53,13 @@ def _point(
     return ForeignPoint(
         engine={
             **surroundings(found),
+            **{name: axis(value) for name, value in engine.items()},
             "model": text(engine.get("model")),
-            "draft_length": axis(engine.get("draft_length")),
             "variant": axis(variant.get("variant")),
         },
         workload={"kind": KIND, **{name: axis(load.get(name)) for name in names}},
         numbers=(*told(variant, WHOLE), *_quantiles(variant)),
+        invalid=DIFFERS if variant.get("repeats") is False else None,
         devices=1,
     )
 

@@ -1,11 +1,12 @@
 """A bench of kernels, and one of whole steps, as runs."""
 
 import copy
+from dataclasses import asdict
 
 import pytest
 
-from kernels.bench import Missing, Timing
-from kernels.bench import document as bench_document
+from kernels.bench import FORMAT, Missing, Timing, add_to
+from kernels.bench_document import BenchDocument
 from kernels.cost import Ceilings, Cost
 from tests.fakes.foreign_files import imported, written
 from workbench.errors import ForeignFileError
@@ -32,7 +33,9 @@ def bench():
         timing("triton", 4e-6, rows=1),
         Missing(op="swiglu", case="width 8", rows=1, implementation="other", why="absent"),
     ]
-    return bench_document(CEILINGS, told, ABOUT)
+    document = BenchDocument(None, {"format": FORMAT, **ABOUT, "ceilings": asdict(CEILINGS)})
+    add_to(document, told)
+    return document.value()
 
 
 STEPS = {

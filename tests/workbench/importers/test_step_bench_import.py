@@ -1,5 +1,7 @@
 """A bench of served decode steps as a run."""
 
+import copy
+
 from tests.fakes.foreign_files import imported, written
 
 SECONDS = {"step": 2e-3, "busy": 1.9e-3, "idle": 1e-6, "plan": 4e-4, "plan+settle": 9e-4}
@@ -41,3 +43,19 @@ def test_quantiles_are_kept_under_their_stage_and_what_is_absent_is_left_out(tmp
     assert told["step p99"] == 2.1e-3
     assert "busy p99" not in told
     assert told["idle_share"] == 0.006
+
+
+def test_a_variant_whose_rounds_said_different_things_is_invalid(tmp_path):
+    broken = copy.deepcopy(BENCH)
+    broken["served"][0]["variants"][1]["repeats"] = False
+    points = imported(tmp_path, written(tmp_path, "steps.json", broken)).points()
+    assert list(points["valid"]) == [True, False]
+
+
+def test_precisions_are_told_apart(tmp_path):
+    both = copy.deepcopy(BENCH)
+    both["served"].append(copy.deepcopy(both["served"][0]))
+    both["served"][1]["engine"]["dtype"] = "float32"
+    points = imported(tmp_path, written(tmp_path, "steps.json", both)).points()
+    assert set(points["axis.dtype"].dropna()) == {"float32"}
+    assert "axis.duplicate" not in points
