@@ -2,31 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from engine.request import TokenLogprob
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-
-class LogprobRows(NamedTuple):
-    """Of K rows: that of one token each, and the most likely ones, the lowest id on ties."""
-
-    of_token: Tensor  # [K]
-    top: Tensor  # [K, top], best first
-    top_ids: Tensor  # [K, top]
-
-
-def gather(logits: Tensor, token_ids: Tensor, *, top: int) -> LogprobRows:
-    """Log-probabilities of token_ids [K] in the rows of logits [K, vocab], without waiting."""
-    logprobs = logits.log_softmax(dim=-1)
-    of_token = logprobs.gather(1, token_ids[:, None]).squeeze(1)
-    if not top:
-        none = logprobs[:, :0]
-        return LogprobRows(of_token, none, none.long())
-    values, ids = logprobs.sort(dim=-1, descending=True, stable=True)
-    return LogprobRows(of_token, values[:, :top], ids[:, :top])
+    from kernels.logprobs.reference import LogprobRows
 
 
 def entries(rows: LogprobRows, token_ids: list[int], *, top: int) -> tuple[TokenLogprob, ...]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from engine import logprobs, sampling
+from engine import sampling
 from engine.cache.storage import CacheStorage
 from engine.decode_inputs import DecodeInputsBuilder, Spare, context_bucket
 from engine.decode_step import DecodeStep
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.accelerator.interface import Accelerator, Ticket
-    from engine.logprobs import LogprobRows
     from engine.models.protocol import Model
     from engine.resolution import ResolvedConfig
     from engine.step import CacheMove, ScheduledBatch, SequenceResult
     from engine.step_inputs import StepInputs
+    from kernels.logprobs.reference import LogprobRows
     from kernels.ops import Ops
 
 
@@ -200,7 +200,7 @@ class ModelRunner:
         packed = torch.cat((choice.token_ids, choice.is_finite.long(), accepted))
         if not len(ints["logprob_rows"]):
             return (packed,)
-        return (packed, *_logprobs(inputs, logits, choice.token_ids))
+        return (packed, *_logprobs(inputs, logits, choice.token_ids, self._ops))
 
 
 def _most_blocks(resolved: ResolvedConfig, caches: DeviceCaches) -> int:
@@ -212,12 +212,12 @@ def _most_blocks(resolved: ResolvedConfig, caches: DeviceCaches) -> int:
     return -(-longest // block_tokens)
 
 
-def _logprobs(inputs: StepInputs, logits: Tensor, chosen: Tensor) -> LogprobRows:
+def _logprobs(inputs: StepInputs, logits: Tensor, chosen: Tensor, ops: Ops) -> LogprobRows:
     ints = inputs.ints
     choices, token_ids = ints["logprob_choices"], ints["logprob_tokens"]
     if len(chosen):
         token_ids = torch.where(choices < 0, token_ids, chosen[choices.clamp(min=0)])
-    return logprobs.gather(logits[ints["logprob_rows"]], token_ids, top=inputs.top_logprobs)
+    return ops.log_probabilities(logits, ints["logprob_rows"], token_ids, inputs.top_logprobs)
 
 
 def _choosing_ops(resolved: ResolvedConfig, accelerator: Accelerator) -> Ops:

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from engine.logprobs import LogprobRows, entries
+from engine.logprobs import entries
 from engine.step import NO_LOGPROBS, SequenceResult, new_tuple
+from kernels.logprobs.reference import LogprobRows
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -22,6 +22,7 @@ from kernels import budgets
 from kernels.budgets import Resources
 from kernels.launches import POINTERS, Launch, launches
 from kernels.launches_causal import causal_launches
+from kernels.launches_choice import choice_launches
 from kernels.launches_elementwise import elementwise_launches
 from kernels.launches_variants import variant_launches
 
@@ -75,7 +76,10 @@ def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) 
     options = parser.parse_args(arguments)
     families = set(options.family) if options.family else None
     found: dict[str, dict[str, Resources]] = {}
-    every = (*launches(), *causal_launches(), *elementwise_launches(), *variant_launches())
+    every = (
+        *launches(), *choice_launches(), *causal_launches(), *elementwise_launches(),
+        *variant_launches(),
+    )  # fmt: skip
     for one in every:
         if families is None or one.family in families:
             kernels = found.setdefault(one.family, {})

@@ -17,6 +17,7 @@ from kernels.cases_cache import insert_case, round_case
 from kernels.cases_causal import paged_case, product_case
 from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
+from kernels.cases_logprobs import logprobs_case
 from kernels.cases_matmul import grouped_linear_case, linear_case
 from kernels.cases_moe import experts_case, packed_experts_case, route_case
 from kernels.cases_selection import (
@@ -160,6 +161,7 @@ RELEASE_CASES = (
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
     route_case(384, 5120, 6),
+    route_case(128, 2048, 8, by_softmax=True),  # Qwen3-30B-A3B
     *(linear_case(o, i, (32, 32), 32) for o, i in PRODUCTS),
     *(linear_case(o, i, (128, 128), 128) for o, i in PRODUCTS[:2]),
     grouped_linear_case(8, 1024, 4096, (32, 32), None),
@@ -180,6 +182,8 @@ RELEASE_CASES = (
     choose_case(129_280, is_narrow=True),
     verify_case(129_280, 5, "greedy"),
     *(replace(verify_case(129_280, 5, w), checked_rows=FEWER_ROWS) for w in ("seeded", "narrowed")),
+    logprobs_case(129_280, 0),
+    logprobs_case(129_280, 20),
     look_up_case(4, 8, 64),
     gated_add_case(4, 5120),
     *CAUSAL_CASES,
@@ -222,6 +226,8 @@ SMALL_CASES = (
     *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
     route_case(8, 192, 2),
     route_case(33, 100, 3),
+    route_case(40, 700, 2, by_softmax=True),  # slices of the product, groups of experts
+    route_case(8, 50, 8, by_softmax=True),
     experts_case(8, 192, 96, 2),
     experts_case(6, 40, 24, 3),
     packed_experts_case(8, 192, 96, 2, 32),
@@ -261,6 +267,11 @@ SMALL_CASES = (
     verify_case(4500, 2, "seeded"),
     verify_case(300, 0, "seeded"),
     verify_case(300, 2, "narrowed"),
+    logprobs_case(300, 0),
+    logprobs_case(300, 20),
+    logprobs_case(5, 9),
+    logprobs_case(8200, 3),
+    logprobs_case(50, 40),  # by the definition
     *(round_case(64, p) for p in PACKED_FORMATS),
     look_up_case(4, 2, 32),
     look_up_case(3, 3, 20),

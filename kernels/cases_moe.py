@@ -16,23 +16,26 @@ from kernels.routing.reference import Router
 TOO_CLOSE = 1e-4  # scores nearer than this, unless equal, may be ordered either way
 
 
-def route_case(experts: int, width: int, top: int) -> Case:
+def route_case(experts: int, width: int, top: int, *, by_softmax: bool = False) -> Case:
     """Rows whose choice float32 can decide; two experts are equal, so that ties happen."""
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.randn(experts, width, device=device) / width**0.5
         bias = torch.rand(experts, device=device) / 2
         weight[1], bias[1] = weight[0], bias[0]
+        if by_softmax:
+            bias.zero_()  # as its models have it
         router = Router(weight=weight, bias=bias, experts_per_token=top, normalise=True, scale=2.5)
         drawn = normal((2 * rows + 64, width), dtype, device)
         return drawn[_decided(drawn, router)][:rows], router
 
     return Case(
-        op="route",
+        op="route_by_softmax" if by_softmax else "route",
         name=f"{top} of {experts} at width {width}",
         make=make,
         bytes_per_row=lambda size: width * size + 12 * top,
         fixed_bytes=4 * experts * (width + 1),
+        timed_rows=(1, 8, 16, 32, 64, 128, 2048, 8192),  # several of them in one launch
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i32", "*i64", "*u8", "*u16", "*u32")
+POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,8 @@ class Launch:
         return f"{self.address.rpartition(':')[2]} {told}".strip()
 
 
-def _pointers(names: str, kind: str) -> dict[str, str]:
+def typed(names: str, kind: str) -> dict[str, str]:
+    """The types of some arguments."""
     return dict.fromkeys(names.split(), kind)
 
 
@@ -46,15 +47,15 @@ def launches() -> Iterator[Launch]:
     """Every kernel at the sizes of DeepSeek-V4.1-Flash."""
     yield Launch(
         address="kernels.rotary.triton_cuda:rotate_kernel",
-        types=_pointers("x out", "*bf16")
-        | _pointers("cos sin", "*fp32")
-        | _pointers("heads row_stride head_stride dim width turn_stride", "i32"),
+        types=typed("x out", "*bf16")
+        | typed("cos sin", "*fp32")
+        | typed("heads row_stride head_stride dim width turn_stride", "i32"),
         constants={"BLOCK": 512},
         warps=1,
     )
     yield Launch(
         address="kernels.rotary.triton_cuda:rotation_kernel",
-        types={"positions": "*i64", "width": "i32"} | _pointers("freqs cos sin", "*fp32"),
+        types={"positions": "*i64", "width": "i32"} | typed("freqs cos sin", "*fp32"),
         constants={"BLOCK": 64},
         warps=1,
     )
@@ -70,34 +71,34 @@ def _experts() -> Iterator[Launch]:
     routing, grouped = "kernels.routing.triton_cuda", "kernels.grouped_matmul.triton_cuda"
     yield Launch(
         address=f"{routing}:gate_kernel",
-        types=_pointers("x", "*bf16")
-        | _pointers("weight partial", "*fp32")
-        | _pointers("rows width experts row_blocks expert_blocks", "i32"),
+        types=typed("x", "*bf16")
+        | typed("weight partial", "*fp32")
+        | typed("rows width experts row_blocks expert_blocks", "i32"),
         constants={"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64},
     )
     yield Launch(
         address=f"{routing}:choose_kernel",
-        types=_pointers("partial bias weights", "*fp32")
+        types=typed("partial bias weights", "*fp32")
         | {"chosen": "*i64", "scale": "fp32"}
-        | _pointers("rows experts parts", "i32"),
+        | typed("rows experts parts", "i32"),
         constants={"TOP": 6, "TOP2": 8, "NORMALISE": True, "BLOCK": 512},
         warps=1,
     )
     yield Launch(
         address="kernels.grouped_matmul.triton_tiles:group_kernel",
         types={"chosen": "*i64"}
-        | _pointers("order tiles tile_expert tile_start tile_end", "*i32")
-        | _pointers("pairs experts", "i32"),
+        | typed("order tiles tile_expert tile_start tile_end", "*i32")
+        | typed("pairs experts", "i32"),
         constants={"TILE": 16, "BINS": 512, "BLOCK": 1024},
     )
-    tables = _pointers("order tiles tile_expert tile_start tile_end", "*i32")
+    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
     for tile, columns, block, warps in ((16, 64, 128, 4), (64, 128, 64, 8)):
         sizes = {"TILE": tile, "COLUMNS": columns, "BLOCK": block}
         yield Launch(
             address=f"{grouped}:gate_up_kernel",
-            types=_pointers("x gate_up out", "*bf16")
+            types=typed("x gate_up out", "*bf16")
             | tables
-            | _pointers("per_row width inner blocks", "i32")
+            | typed("per_row width inner blocks", "i32")
             | {"weights": "*fp32", "limit": "fp32"},
             constants=sizes,
             warps=warps,
@@ -106,9 +107,7 @@ def _experts() -> Iterator[Launch]:
         )
         yield Launch(
             address=f"{grouped}:down_kernel",
-            types=_pointers("x down out", "*bf16")
-            | tables
-            | _pointers("width inner blocks", "i32"),
+            types=typed("x down out", "*bf16") | tables | typed("width inner blocks", "i32"),
             constants=sizes,
             warps=warps,
             stages=3,
@@ -116,9 +115,9 @@ def _experts() -> Iterator[Launch]:
         )
     yield Launch(
         address=f"{grouped}:combine_kernel",
-        types=_pointers("parts shared out", "*bf16")
+        types=typed("parts shared out", "*bf16")
         | {"chosen": "*i64"}
-        | _pointers("width blocks", "i32"),
+        | typed("width blocks", "i32"),
         constants={"TOP": 6, "BLOCK": 1024},
     )
 
@@ -129,7 +128,7 @@ def _packed() -> Iterator[Launch]:
     from kernels.matmul.triton_packed import FewRows
 
     grouped, matmul = "kernels.grouped_matmul.triton_packed", "kernels.matmul.triton_packed"
-    tables = _pointers("order tiles tile_expert tile_start tile_end", "*i32")
+    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
     for pairs in (192, 3072, 49152):
         for address, sizes in (
             (f"{grouped}:gate_up_packed_kernel", packed_sizes(pairs, 384)),
@@ -138,10 +137,10 @@ def _packed() -> Iterator[Launch]:
             is_up = "gate_up" in address
             yield Launch(
                 address=address,
-                types=_pointers("x out", "*bf16")
+                types=typed("x out", "*bf16")
                 | tables
-                | _pointers("gate_up down", "*u16")
-                | _pointers("per_row width inner blocks", "i32")
+                | typed("gate_up down", "*u16")
+                | typed("per_row width inner blocks", "i32")
                 | {"scales": "*u8", "weights": "*fp32", "limit": "fp32"},
                 constants={"EVEN": True, "IN_ASSEMBLY": True, **sizes.constants}
                 | ({"GROUP": 32} if is_up else {}),
@@ -153,9 +152,9 @@ def _packed() -> Iterator[Launch]:
         cut = FewRows.of(rows, 32768, 1280, 1)
         yield Launch(
             address=f"{matmul}:few_rows_kernel",
-            types=_pointers("x out", "*bf16")
+            types=typed("x out", "*bf16")
             | {"weight": "*u16", "scales": "*u8"}
-            | _pointers("rows groups outputs inputs scale_stride slice_blocks", "i32"),
+            | typed("rows groups outputs inputs scale_stride slice_blocks", "i32"),
             constants={"HIGH": 32, "WIDE": 32, "EVEN": True, "IN_ASSEMBLY": True}
             | {"OUT": cut.outputs, "ROWS": rows, "BLOCK": cut.block},
             warps=cut.warps,
@@ -170,8 +169,8 @@ def _packed() -> Iterator[Launch]:
     yield Launch(
         address=f"{matmul}:dequantise_kernel",
         types={"out": "*bf16"}
-        | _pointers("weight scales", "*u8")
-        | _pointers("rows inputs blocks scale_stride", "i32"),
+        | typed("weight scales", "*u8")
+        | typed("rows inputs blocks scale_stride", "i32"),
         constants={"TILE_ROWS": 32, "TILE_COLUMNS": 32, "HIGH": 32, "WIDE": 128},
         even=("inputs",),
     )
@@ -179,14 +178,14 @@ def _packed() -> Iterator[Launch]:
     for planes in (1, 2, 4):
         yield Launch(
             address=f"{groups}:arrange_kernel",
-            types=_pointers("x out", "*bf16") | _pointers("width blocks", "i32"),
+            types=typed("x out", "*bf16") | typed("width blocks", "i32"),
             constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024},
             even=("width",),
         )
     yield Launch(
         address=f"{groups}:quantise_kernel",
         types={"x": "*bf16", "values": "*u8", "scales": "*fp32"}
-        | _pointers("width blocks groups scale_stride", "i32"),
+        | typed("width blocks groups scale_stride", "i32"),
         constants={"GROUP": 128, "BLOCK": 1024},
         even=("width",),
     )
@@ -196,10 +195,10 @@ def _caches() -> Iterator[Launch]:
     for packing in range(5):
         yield Launch(
             address="kernels.cache_ops.triton_cuda:insert_kernel",
-            types=_pointers("x", "*bf16")
-            | _pointers("weight cos sin", "*fp32")
+            types=typed("x", "*bf16")
+            | typed("weight cos sin", "*fp32")
             | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
-            | _pointers("row_stride turn_width cache_stride page_stride", "i32"),
+            | typed("row_stride turn_width cache_stride page_stride", "i32"),
             constants={"HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": 512},
             warps=1,
         )
@@ -207,12 +206,12 @@ def _caches() -> Iterator[Launch]:
         attention = "kernels.attention.triton_cuda"
         yield Launch(
             address=f"{attention}:attend_kernel",
-            types=_pointers("queries", "*bf16")
-            | _pointers("own chosen", "*u8" if own else "*bf16")
-            | _pointers("index slots positions floors", "*i64")
-            | _pointers("sink out tops", "*fp32")
-            | _pointers("heads head_blocks splits ring length count", "i32")
-            | _pointers("own_page_stride chosen_page_stride", "i32")
+            types=typed("queries", "*bf16")
+            | typed("own chosen", "*u8" if own else "*bf16")
+            | typed("index slots positions floors", "*i64")
+            | typed("sink out tops", "*fp32")
+            | typed("heads head_blocks splits ring length count", "i32")
+            | typed("own_page_stride chosen_page_stride", "i32")
             | {"factor": "fp32"},
             constants={
                 "OWN": own,
@@ -230,9 +229,9 @@ def _caches() -> Iterator[Launch]:
         )
     yield Launch(
         address="kernels.attention.triton_cuda:join_kernel",
-        types=_pointers("parts tops sink cos sin", "*fp32")
+        types=typed("parts tops sink cos sin", "*fp32")
         | {"out": "*bf16"}
-        | _pointers("heads splits turn_width", "i32"),
+        | typed("heads splits turn_width", "i32"),
         constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True, "IS_EARLY": True},
         warps=4,
     )
@@ -243,11 +242,11 @@ def _hopper_attention() -> Iterator[Launch]:
         yield Launch(
             address="kernels.attention.triton_hopper:attend_kernel",
             types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp32", "factor": "fp32"}
-            | _pointers("own chosen", "*u8")
-            | _pointers("index slots positions floors", "*i64")
-            | _pointers("cos sin sink tops", "*fp32")
-            | _pointers("works heads splits split_tiles ring length count", "i32")
-            | _pointers("own_page_stride chosen_page_stride", "i32"),
+            | typed("own chosen", "*u8")
+            | typed("index slots positions floors", "*i64")
+            | typed("cos sin sink tops", "*fp32")
+            | typed("works heads splits split_tiles ring length count", "i32")
+            | typed("own_page_stride chosen_page_stride", "i32"),
             constants={
                 "OWN": own,
                 "CHOSEN": chosen,
@@ -273,10 +272,10 @@ def _selection() -> Iterator[Launch]:
     ):
         yield Launch(
             address=f"{indexer}:{name}",
-            types=_pointers("queries weights", "*bf16")
+            types=typed("queries weights", "*bf16")
             | {"keys": "*u8", "out": "*fp32"}
-            | _pointers("table counts blocks", "*i64")
-            | _pointers(f"heads context {more} per_block table_stride", "i32"),
+            | typed("table counts blocks", "*i64")
+            | typed(f"heads context {more} per_block table_stride", "i32"),
             constants={
                 "SHIFT": 7, "FORMAT": 3, "WIDTH": 128, "HEADS": 32, "KEYS": 128, each: 4,
                 "STAGES": 1, "IN_QUARTERS": True, **extra,
@@ -285,19 +284,17 @@ def _selection() -> Iterator[Launch]:
         )  # fmt: skip
     yield Launch(
         address=f"{indexer}:block_score_kernel",
-        types=_pointers("scores out", "*fp32")
-        | {"counts": "*i64"}
-        | _pointers("n blocks parts", "i32"),
+        types=typed("scores out", "*fp32") | {"counts": "*i64"} | typed("n blocks parts", "i32"),
         constants={"BLOCK_ROWS": 8, "LANES": 8, "PART": 256},
         even=("n", "blocks"),
     )
     for is_final in (True, False):
         yield Launch(
             address=f"{topk}:best_kernel",
-            types=_pointers("held best", "*u32")
-            | _pointers("index held_at", "*i32")
+            types=typed("held best", "*u32")
+            | typed("index held_at", "*i32")
             | {"scores": "*fp32", "table": "*i64", "out": "*i64" if is_final else "*i32"}
-            | _pointers("n k shared span parts table_stride index_stride", "i32"),
+            | typed("n k shared span parts table_stride index_stride", "i32"),
             constants={
                 "IS_ORDERED": False, "NAMES": 0, "BLOCK_ROWS": 0, "IS_FINAL": is_final,
                 "PER_BLOCK": 128,
@@ -306,77 +303,25 @@ def _selection() -> Iterator[Launch]:
             warps=8,
             even=("n", "k", "span"),
         )  # fmt: skip
-    yield from _sampling()
-
-
-def _sampling() -> Iterator[Launch]:
-    sampling = "kernels.sampling.triton_cuda"
-    types = (
-        _pointers("logits tops highest shares groups", "*fp32")
-        | _pointers("positions seeds top_k token_ids", "*i64")
-        | _pointers("temperatures top_p min_p", "*fp64")
-        | {"held": "*u32", "is_finite": "*i1"}
-        | _pointers("held_at chosen", "*i32")
-        | _pointers("vocab row_stride parts", "i32")
-    )
-    for each, has_narrowing in ((1, False), (1, True), (6, False), (6, True)):
-        shared = {"EACH": each, "HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32}
-        shared["GROUPS"] = 4040
-        even = ("vocab", "row_stride")
-        yield Launch(address=f"{sampling}:scan_kernel", types=types, constants=shared, even=even)
-        yield Launch(
-            address=f"{sampling}:choose_kernel",
-            types=types,
-            constants=shared | {"PARTS": 32, "ROOM": 4096, "STEP": 4096},
-            warps=16 if has_narrowing else 8,
-            even=even,
-        )
-    yield Launch(
-        address=f"{sampling}:highest_kernel",
-        types=types | {"token_ids": "*i32"},
-        constants={"PART": 4096},
-        even=("vocab", "row_stride"),
-    )
-    yield Launch(
-        address=f"{sampling}:highest_part_kernel",
-        types=types | {"part_ids": "*i32"},
-        constants={"PARTS": 32},
-        warps=1,
-    )
-    verification = "kernels.verification.triton_cuda"
-    types = (
-        _pointers("guesses counts row", "*i64")
-        | {"tops": "*fp32", "part_ids": "*i32"}
-        | _pointers("sequences parts", "i32")
-    )
-    for rows in (1, 6):
-        sizes = {"ROWS": rows, "BLOCK": 1 if rows == 1 else 8}
-        yield Launch(
-            address=f"{verification}:judge_highest_kernel",
-            types=types,
-            constants=sizes | {"PARTS": 32},
-            warps=1,
-        )
-        yield Launch(address=f"{verification}:judge_kernel", types=types, constants=sizes, warps=1)
 
 
 def _memory() -> Iterator[Launch]:
     yield Launch(
         address="kernels.quantize.triton_cuda:round_kernel",
-        types=_pointers("x out", "*bf16"),
+        types=typed("x out", "*bf16"),
         constants={"FORMAT": 3, "WIDTH": 128},
         warps=1,
     )
     yield Launch(
         address="kernels.engram.triton_cuda:look_up_kernel",
-        types=_pointers("ids multipliers primes offsets", "*i64")
-        | _pointers("table out", "*bf16")
-        | _pointers("heads columns dim", "i32"),
+        types=typed("ids multipliers primes offsets", "*i64")
+        | typed("table out", "*bf16")
+        | typed("heads columns dim", "i32"),
         constants={"NGRAM": 4, "COLUMNS": 32, "DIM": 64},
     )
     yield Launch(
         address="kernels.engram.triton_cuda:gated_add_kernel",
-        types=_pointers("streams kv out", "*bf16")
+        types=typed("streams kv out", "*bf16")
         | {"weight": "*fp32", "width": "i32", "eps": "fp32", "scale": "fp32"},
         constants={"N": 4, "BLOCK": 8192},
         warps=8,

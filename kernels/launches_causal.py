@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kernels.launches import Launch
-
-
-def _typed(names: str, kind: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), kind)
+from kernels.launches import Launch, typed
 
 
 def causal_launches() -> Iterator[Launch]:
@@ -18,12 +14,12 @@ def causal_launches() -> Iterator[Launch]:
 
 
 def _products() -> Iterator[Launch]:
-    types = _typed("x weight out", "*bf16") | {"gain": "*fp32", "eps": "fp32"}
+    types = typed("x weight out", "*bf16") | {"gain": "*fp32", "eps": "fp32"}
     flags = {"HAS_NORM": True, "IS_GATED": True, "ADDS": False, "IS_EARLY": True}
     for columns, block, warps in ((8, 512, 8), (4, 2048, 8)):
         yield Launch(
             address="kernels.fused_linear.triton_cuda:row_kernel",
-            types=types | _typed("width outputs", "i32"),
+            types=types | typed("width outputs", "i32"),
             constants=flags | {"COLUMNS": columns, "BLOCK": block},
             warps=warps,
             even=("width", "outputs"),
@@ -32,17 +28,17 @@ def _products() -> Iterator[Launch]:
 
 def _attention() -> Iterator[Launch]:
     family = "kernels.paged_attention.triton_cuda"
-    gains = _typed("query_gain key_gain cos sin", "*fp32")
-    norms = _typed("query_eps key_eps", "fp32")
+    gains = typed("query_gain key_gain cos sin", "*fp32")
+    norms = typed("query_eps key_eps", "fp32")
     sizes: dict[str, object] = {"QUERIES": 16, "HEADS": 8, "BLOCK_TOKENS": 64, "DIM": 128}
     yield Launch(
         address=f"{family}:decode_kernel",
-        types=_typed("qkv cache", "*bf16")
+        types=typed("qkv cache", "*bf16")
         | gains
         | norms
-        | _typed("table positions", "*i64")
-        | _typed("out tops", "*fp32")
-        | _typed("table_stride row_stride splits", "i32")
+        | typed("table positions", "*i64")
+        | typed("out tops", "*fp32")
+        | typed("table_stride row_stride splits", "i32")
         | {"factor": "fp32"},
         constants=sizes
         | {"HAS_NORM": True, "IS_WHOLE": False, "IS_EARLY": True}
@@ -53,28 +49,28 @@ def _attention() -> Iterator[Launch]:
     )
     yield Launch(
         address=f"{family}:join_kernel",
-        types=_typed("parts tops", "*fp32")
+        types=typed("parts tops", "*fp32")
         | {"positions": "*i64", "out": "*bf16"}
-        | _typed("splits span", "i32"),
+        | typed("splits span", "i32"),
         constants={"IS_EARLY": True, "QUERIES": 16, "DIM": 128},
         warps=1,
     )
     yield Launch(
         address=f"{family}:insert_kernel",
-        types=_typed("qkv cache queries", "*bf16")
+        types=typed("qkv cache queries", "*bf16")
         | gains
         | norms
-        | _typed("table owner positions", "*i64")
-        | _typed("table_stride row_stride", "i32"),
+        | typed("table owner positions", "*i64")
+        | typed("table_stride row_stride", "i32"),
         constants=sizes | {"HAS_NORM": True, "CHUNK": 8},
         warps=2,
         even=("row_stride",),
     )
     yield Launch(
         address=f"{family}:extend_kernel",
-        types=_typed("queries cache out", "*bf16")
-        | _typed("table positions first_rows", "*i64")
-        | _typed("table_stride tiles", "i32")
+        types=typed("queries cache out", "*bf16")
+        | typed("table positions first_rows", "*i64")
+        | typed("table_stride tiles", "i32")
         | {"factor": "fp32"},
         constants=sizes | {"GROUP": 2, "KEYS": 64, "ROWS": 32},
         stages=2,

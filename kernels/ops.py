@@ -28,6 +28,8 @@ from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection import reference as hyper_connection
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.indexer import reference as indexer
+from kernels.logprobs import reference as logprobs
+from kernels.logprobs.reference import LogprobRows
 from kernels.matmul import reference as matmul
 from kernels.matmul.weights import Weight
 from kernels.norm import reference as norm
@@ -90,6 +92,9 @@ class Ops:
     choose_highest: Callable[[Tensor], Choice] = sampling.choose_highest
     choose_tokens: Callable[[Tensor, Tensor, SamplingRules], Choice] = sampling.choose_tokens
     verify: Callable[[Tensor, Drafts, Tensor, SamplingRules | None], Verdict] = verification.verify
+    log_probabilities: Callable[[Tensor, Tensor, Tensor, int], LogprobRows] = (
+        logprobs.log_probabilities
+    )
     quantise_dequantise: Callable[[Tensor, str], Tensor] = formats.quantise_dequantise
     look_up: Callable[[Tensor, HashConstants, Tensor], Tensor] = engram.look_up
     gated_add: Callable[[Tensor, Tensor, Tensor, float], Tensor] = engram.gated_add

@@ -15,6 +15,7 @@ from kernels.target import Target
 WIDEST_ROW = 16384  # values of one row that a program holds in registers
 MOST_STREAMS = 5
 MOST_EXPERTS = 4095
+MOST_HELD_EXPERTS = 512
 WIDEST_CACHED = 512
 NARROWEST_HEAD = 16  # of a matrix instruction
 WIDEST_FLOAT32_HEAD = 128
@@ -112,6 +113,12 @@ def _experts(target: Target, shape: ModelShape) -> str | None:
     return no_triton(target, shape)
 
 
+def _few_experts(target: Target, shape: ModelShape) -> str | None:
+    if shape.experts > MOST_HELD_EXPERTS:
+        return f"{shape.experts} experts, {MOST_HELD_EXPERTS} are held with the rows of a group"
+    return _experts(target, shape)
+
+
 def _cached(target: Target, shape: ModelShape) -> str | None:
     for width in (shape.head_dim, shape.index_dim):
         if width & (width - 1) or width > WIDEST_CACHED:
@@ -179,7 +186,10 @@ _USED = (
     ("choose_highest", "sampling", no_triton),
     ("choose_tokens", "sampling", no_triton),
 )
-_NEW = (("verify", "verification", no_triton),)
+_NEW = (
+    ("verify", "verification", no_triton),
+    ("log_probabilities", "logprobs", no_triton),
+)
 
 
 def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
@@ -196,6 +206,12 @@ IMPLEMENTATIONS = (
         needs=HOPPER_HEADS,
         is_invariant=False,
         used_on=HOPPER,
+    ),
+    *(
+        Implementation(
+            op=op, name="fused", address=f"kernels.routing.triton_fused:{op}", unsuited=_few_experts
+        )
+        for op in ("route", "route_by_softmax")
     ),
     *(replace(_triton(*row), checked_on=HOPPER) for row in _CHECKED),
     *(replace(_triton(*row), used_on=HOPPER) for row in _USED),

@@ -15,9 +15,45 @@ from kernels.matmul.triton_cuda import float32_product
 from kernels.routing.reference import Router
 
 SLICE = 320  # columns of one product
+GATE_BLOCK = 64  # of those, multiplied at once
 ROWS = 64
 EXPERTS = 32
 MOST_EXPERTS = 4096  # the scores of a row are held in registers
+
+
+@triton.jit
+def store_slice(
+    x, weight, partial, rows, width, experts, row, expert, part, NARROW: tl.constexpr,
+    ROWS: tl.constexpr, EXPERTS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """One slice of the product of a tile of rows and experts."""
+    inside = (row < rows)[:, None]
+    product = tl.zeros((ROWS, EXPERTS), tl.float32)
+    for offset in range(0, SLICE, BLOCK):
+        at = part * SLICE + offset + tl.arange(0, BLOCK)
+        value = tl.load(
+            x + row.to(tl.int64)[:, None] * width + at[None, :],
+            mask=inside & (at < width)[None, :],
+            other=0.0,
+        )
+        w = tl.load(
+            weight + expert[None, :] * width + at[:, None],
+            mask=(expert < experts)[None, :] & (at < width)[:, None],
+            other=0.0,
+        )
+        product = float32_product(value, w, product, NARROW)
+    here = partial + (part.to(tl.int64) * rows + row[:, None]) * experts + expert[None, :]
+    tl.store(here, product, mask=inside & (expert < experts)[None, :])
+
+
+@triton.jit
+def sqrt_softplus(logits):
+    """Affinities, as exact as float32 is; NaN of NaN."""
+    small = tl.exp(-tl.abs(logits))
+    grown = 1.0 + small  # log(1 + small) by a quotient that undoes the rounding of the sum
+    log1p = tl.where(grown == 1.0, small, tl.log(grown) * (small / (grown - 1.0)))
+    affinity = tl.sqrt_rn(tl.where(logits > 0, logits, 0.0) + log1p)
+    return tl.where(logits == logits, affinity, float("nan"))
 
 
 @triton.jit
@@ -40,23 +76,10 @@ def gate_kernel(
     row = (program // expert_blocks) % row_blocks * ROWS + tl.arange(0, ROWS)
     expert = program % expert_blocks * EXPERTS + tl.arange(0, EXPERTS)
     part = program // expert_blocks // row_blocks
-    inside = (row < rows)[:, None]
-    product = tl.zeros((ROWS, EXPERTS), tl.float32)
-    for offset in range(0, SLICE, BLOCK):
-        at = part * SLICE + offset + tl.arange(0, BLOCK)
-        value = tl.load(
-            x + row.to(tl.int64)[:, None] * width + at[None, :],
-            mask=inside & (at < width)[None, :],
-            other=0.0,
-        )
-        w = tl.load(
-            weight + expert[None, :] * width + at[:, None],
-            mask=(expert < experts)[None, :] & (at < width)[:, None],
-            other=0.0,
-        )
-        product = float32_product(value, w, product, NARROW)
-    here = partial + (part.to(tl.int64) * rows + row[:, None]) * experts + expert[None, :]
-    tl.store(here, product, mask=inside & (expert < experts)[None, :])
+    store_slice(
+        x, weight, partial, rows, width, experts, row, expert, part, NARROW, ROWS, EXPERTS, SLICE,
+        BLOCK,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -81,11 +104,7 @@ def choose_kernel(
     logits = tl.zeros((BLOCK,), tl.float32)
     for part in range(parts):
         logits += tl.load(partial + (part * rows + row) * experts + at, mask=inside, other=0.0)
-    small = tl.exp(-tl.abs(logits))
-    grown = 1.0 + small  # log(1 + small) by a quotient that undoes the rounding of the sum
-    log1p = tl.where(grown == 1.0, small, tl.log(grown) * (small / (grown - 1.0)))
-    affinity = tl.sqrt_rn(tl.where(logits > 0, logits, 0.0) + log1p)
-    affinity = tl.where(logits == logits, affinity, float("nan"))
+    affinity = sqrt_softplus(logits)
     score = affinity + tl.load(bias + at, mask=inside, other=0.0)
     score = tl.where(score == score, score, float("inf"))
     score = tl.where(score > -3.0e38, score, -3.0e38)  # above what is taken or padding
@@ -128,7 +147,7 @@ def route(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
         ROWS=ROWS,
         EXPERTS=EXPERTS,
         SLICE=SLICE,
-        BLOCK=64,
+        BLOCK=GATE_BLOCK,
         num_warps=4,
     )
     choose_kernel[(rows,)](

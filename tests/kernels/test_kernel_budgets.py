@@ -6,6 +6,7 @@ from kernels import aot, budgets
 from kernels.budgets import Resources
 from kernels.launches import launches
 from kernels.launches_causal import causal_launches
+from kernels.launches_choice import choice_launches
 from kernels.launches_elementwise import elementwise_launches
 from kernels.launches_variants import variant_launches
 
@@ -40,7 +41,10 @@ def test_excess_and_a_missing_budget_and_a_missing_kernel_are_faults():
 
 
 def test_no_two_launches_of_a_family_share_a_name():
-    every = (*launches(), *causal_launches(), *elementwise_launches(), *variant_launches())
+    every = (
+        *launches(), *choice_launches(), *causal_launches(), *elementwise_launches(),
+        *variant_launches(),
+    )  # fmt: skip
     names = [(one.family, one.name) for one in every]
     assert len(names) == len(set(names))
 

@@ -1,0 +1,113 @@
+"""Kernels that choose tokens and experts, as their launchers start them. See `kernels.launches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kernels.launches import Launch, typed
+
+
+def choice_launches() -> Iterator[Launch]:
+    """Every kernel that chooses, at the sizes of DeepSeek-V4.1-Flash and of Qwen3-30B-A3B."""
+    yield from _sampling()
+    yield from _verification()
+    yield from _logprobs()
+    yield from _fused_routing()
+
+
+def _sampling() -> Iterator[Launch]:
+    sampling = "kernels.sampling.triton_cuda"
+    types = (
+        typed("logits tops highest shares groups", "*fp32")
+        | typed("positions seeds top_k token_ids", "*i64")
+        | typed("temperatures top_p min_p", "*fp64")
+        | {"held": "*u32", "is_finite": "*i1"}
+        | typed("held_at chosen", "*i32")
+        | typed("vocab row_stride parts", "i32")
+    )
+    for each, has_narrowing in ((1, False), (1, True), (6, False), (6, True)):
+        shared = {"EACH": each, "HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32}
+        shared["GROUPS"] = 4040
+        even = ("vocab", "row_stride")
+        yield Launch(address=f"{sampling}:scan_kernel", types=types, constants=shared, even=even)
+        yield Launch(
+            address=f"{sampling}:choose_kernel",
+            types=types,
+            constants=shared | {"PARTS": 32, "ROOM": 4096, "STEP": 4096},
+            warps=16 if has_narrowing else 8,
+            even=even,
+        )
+    yield Launch(
+        address=f"{sampling}:highest_kernel",
+        types=types | {"token_ids": "*i32"},
+        constants={"PART": 4096},
+        even=("vocab", "row_stride"),
+    )
+    yield Launch(
+        address=f"{sampling}:highest_part_kernel",
+        types=types | {"part_ids": "*i32"},
+        constants={"PARTS": 32},
+        warps=1,
+    )
+
+
+def _verification() -> Iterator[Launch]:
+    verification = "kernels.verification.triton_cuda"
+    types = (
+        typed("guesses counts row", "*i64")
+        | {"tops": "*fp32", "part_ids": "*i32"}
+        | typed("sequences parts", "i32")
+    )
+    for rows in (1, 6):
+        sizes = {"ROWS": rows, "BLOCK": 1 if rows == 1 else 8}
+        yield Launch(
+            address=f"{verification}:judge_highest_kernel",
+            types=types,
+            constants=sizes | {"PARTS": 32},
+            warps=1,
+        )
+        yield Launch(address=f"{verification}:judge_kernel", types=types, constants=sizes, warps=1)
+
+
+def _logprobs() -> Iterator[Launch]:
+    logprobs = "kernels.logprobs.triton_cuda"
+    types = (
+        typed("logits highest sums of_token top_logprobs", "*fp32")
+        | typed("rows token_ids top_ids", "*i64")
+        | {"best": "*u64"}
+        | typed("row_stride vocab parts top", "i32")
+    )
+    for has_top in (False, True):
+        yield Launch(
+            address=f"{logprobs}:part_kernel",
+            types=types,
+            constants={"HAS_TOP": has_top, "PART": 4096},
+            warps=8,
+            even=("row_stride", "vocab"),
+        )
+        yield Launch(
+            address=f"{logprobs}:row_kernel",
+            types=types,
+            constants={"HAS_TOP": has_top, "PARTS": 32, "ROOM": 1024 if has_top else 32},
+            even=("row_stride",),
+        )
+
+
+def _fused_routing() -> Iterator[Launch]:
+    fused = "kernels.routing.triton_fused"
+    types = (
+        {"x": "*bf16", "ended": "*i32", "chosen": "*i64", "scale": "fp32"}
+        | typed("weight bias partial weights", "*fp32")
+        | typed("rows width experts expert_blocks", "i32")
+    )
+    product = {"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64}
+    for parts, top, by_softmax, wide in ((16, 6, False, 512), (7, 8, True, 128)):
+        choice = {"PARTS": parts, "TOP": top, "TOP2": 8, "NORMALISE": True}
+        choice |= {"BY_SOFTMAX": by_softmax, "GROUP": 4, "WIDE": wide}
+        even = ("width", "experts")
+        yield Launch(
+            address=f"{fused}:fused_kernel", types=types, constants=product | choice, even=even
+        )
+        yield Launch(
+            address=f"{fused}:choose_group_kernel", types=types, constants=choice, even=even
+        )

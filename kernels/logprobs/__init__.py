@@ -1,0 +1,1 @@
+"""Log-probabilities of tokens, and the most likely ones."""
