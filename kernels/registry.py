@@ -232,6 +232,8 @@ def _no_layout(target: Target, shape: ModelShape) -> str | None:
         return f"{shape.dtype} on {target.device_type} is computed by the definition"
     if not target.has_laid_out_products:
         return "oneDNN has no products of bfloat16 for this processor"
+    if not target.has_numba:
+        return "numba is not installed"
     return None
 
 
@@ -248,7 +250,7 @@ CPU_IMPLEMENTATIONS = tuple(
         ("attend_fresh", "paged_attention"),
     )
 )
-"""The library's own, where its plain operations are slow; all of them or none suit a model."""
+"""The library's products and compiled loops between them; all of them or none suit a model."""
 
 
 def load(implementation: Implementation) -> Callable[..., object]:

@@ -15,6 +15,7 @@ class Target:
     arch: int | None = None  # CUDA compute capability times ten: 90 is Hopper
     has_laid_out_products: bool = False  # of bfloat16, by oneDNN
     has_triton: bool = False  # the compiler is installed and has a backend for the device
+    has_numba: bool = False  # the compiler of loops for the host is installed
 
 
 class KernelChoice(StrEnum):
@@ -28,6 +29,11 @@ class KernelChoice(StrEnum):
 def triton_is_installed() -> bool:
     """True where the compiler can be imported; imports nothing."""
     return importlib.util.find_spec("triton") is not None
+
+
+def numba_is_installed() -> bool:
+    """True where the compiler can be imported; imports nothing."""
+    return importlib.util.find_spec("numba") is not None
 
 
 CPU = Target(device_type="cpu")

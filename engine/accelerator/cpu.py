@@ -12,7 +12,7 @@ import torch
 
 from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
-from kernels.target import Target
+from kernels.target import Target, numba_is_installed
 
 if TYPE_CHECKING:
     from engine.accelerator.interface import Ticket, Work
@@ -35,10 +35,12 @@ class CpuAccelerator:
         return None
 
     def target(self) -> Target:
-        """Plain torch, and what oneDNN has."""
+        """Plain torch, what oneDNN has, and loops that numba compiles."""
         has_library = torch.backends.mkldnn.is_available()
         has_bf16 = has_library and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        return Target(device_type="cpu", has_laid_out_products=has_bf16)
+        return Target(
+            device_type="cpu", has_laid_out_products=has_bf16, has_numba=numba_is_installed()
+        )
 
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""

@@ -38,12 +38,13 @@ def test_a_product_agrees_with_its_definition(case, rows):
 
 
 def test_a_cpu_gets_all_of_them_for_bfloat16_or_none():
-    able = replace(HOST, has_laid_out_products=True)
+    able = replace(HOST, has_laid_out_products=True, has_numba=True)
     served = {d.op for d in resolve(able, SHAPE, KernelChoice.AUTO).decisions
               if d.implementation == "torch"}  # fmt: skip
     assert served == {"laid_out", *OPS, "attend_fresh"}
     for target, dtype, choice in (
         (CPU, "bfloat16", KernelChoice.AUTO),
+        (replace(able, has_numba=False), "bfloat16", KernelChoice.AUTO),
         (able, "float32", KernelChoice.AUTO),
         (able, "bfloat16", KernelChoice.REFERENCE),
     ):
