@@ -17,6 +17,7 @@ class Launch:
     constants: Mapping[str, object] = field(default_factory=dict)
     warps: int = 4
     stages: int | None = None
+    registers: int | None = None  # most of a thread
     even: tuple[str, ...] = ()  # counts that 16 divides, which the compiler is told at run time
     architectures: tuple[int, ...] = (90, 100)
 
@@ -24,7 +25,8 @@ class Launch:
     def options(self) -> dict[str, int]:
         """As the compiler takes them."""
         stages = {} if self.stages is None else {"num_stages": self.stages}
-        return {"num_warps": self.warps, **stages}
+        most = {} if self.registers is None else {"maxnreg": self.registers}
+        return {"num_warps": self.warps, **stages, **most}
 
     @property
     def family(self) -> str:

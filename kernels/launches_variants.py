@@ -4,13 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch
 
 
 def variant_launches() -> Iterator[Launch]:
     """Each in every shape that its table may choose."""
+    yield from _between_sublayers()
     yield from _scores_ahead()
+
+
+def _between_sublayers() -> Iterator[Launch]:
+    common = {"EARLY": True, "IN_ASSEMBLY": True, "N": 4, "OUT": 32}
+    yield Launch(
+        address="kernels.hyper_connection.triton_fused:expand_product_kernel",
+        types=_typed("y streams halves out x", "*bf16")
+        | _typed("pre post matrix partial sums", "*fp32")
+        | _typed("rows width parts tiles", "i32"),
+        constants={**common, "ROWS": triton_fused.ROWS, "BLOCK": triton_fused.BLOCK},
+        warps=triton_fused.WARPS,
+        even=("width",),
+        registers=triton_fused.REGISTERS,
+    )
+    yield Launch(
+        address="kernels.hyper_connection.triton_finish:mix_norm_kernel",
+        types=_typed("x", "*bf16")
+        | _typed("weight pre post matrix partial sums base scale", "*fp32")
+        | _typed("rows width parts iterations", "i32")
+        | _typed("norm_eps eps x_eps", "fp32"),
+        constants={**common, "PARTS": 64, "BLOCK": triton_fused.NORM_BLOCK, "BLOCKS": 5},
+        warps=1,
+        even=("width",),
+    )
 
 
 def _scores_ahead() -> Iterator[Launch]:

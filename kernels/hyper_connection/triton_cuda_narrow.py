@@ -18,6 +18,7 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
+from kernels.hyper_connection.triton_fused import FUSED, between_fused
 from kernels.tuning import Tunable, chosen
 
 SLICE = 640  # columns of one product
@@ -56,7 +57,7 @@ WEIGHTS = Tunable(
         for rows, warps in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (16, 1), (16, 4), (32, 4))
     ),
 )
-TUNABLES = (EXPAND, PRODUCT, WEIGHTS)
+TUNABLES = (FUSED, EXPAND, PRODUCT, WEIGHTS)
 
 
 @triton.jit
@@ -222,6 +223,9 @@ def between_sublayers(
     """See kernels.hyper_connection.reference; streams as `suits` says."""
     y, streams = y.contiguous(), streams.contiguous()
     rows, n, width = streams.shape
+    config = chosen(FUSED, f"{n} streams of {width}")
+    if rows and config["FUSED"]:
+        return between_fused(y, streams, mixed, weight, eps, mixing, config)
     out, x = torch.empty_like(streams), torch.empty_like(y)
     sizes = torch.empty(rows, dtype=torch.float32, device=y.device)
     if rows:

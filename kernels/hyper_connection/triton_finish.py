@@ -1,0 +1,188 @@
+"""What ends the way between two sublayers: mixing weights from parts of products, and a norm.
+
+One warp a row, whose matrix it holds in registers of every thread: nothing is exchanged while rows
+and columns are normalised in turn.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from kernels.dependent_launch import wait_for_results
+
+
+@triton.jit
+def nearest(x, IN_ASSEMBLY: tl.constexpr):
+    """float32 as bfloat16, two in one instruction: alone, each would take a slow one.
+
+    Not pure, lest every warp that multiplies the result computes it anew.
+    """
+    if IN_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "cvt.rn.bf16x2.f32 $0, $2, $1;", "=r,r,r", [x], dtype=tl.bfloat16, is_pure=False, pack=2
+        )
+    return x.to(tl.bfloat16)
+
+
+@triton.jit
+def widened(x, IN_ASSEMBLY: tl.constexpr):
+    """bfloat16 as float32."""
+    if IN_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "shl.b32 $0, $2, 16;\nand.b32 $1, $2, 0xFFFF0000;", "=&r,=r,r", [x],
+            dtype=tl.float32, is_pure=True, pack=2,
+        )  # fmt: skip
+    return x.to(tl.float32)
+
+
+@triton.jit
+def reciprocal(x, IN_ASSEMBLY: tl.constexpr):
+    """1 / x of a normal number, within a bit."""
+    if IN_ASSEMBLY:
+        return tl.inline_asm_elementwise(
+            "rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=tl.float32, is_pure=True, pack=1
+        )
+    return 1.0 / x
+
+
+@triton.jit
+def balanced(logits, iterations, eps, N: tl.constexpr, IN_ASSEMBLY: tl.constexpr):
+    """`sinkhorn` of the first N * N of the logits, in place of them.
+
+    Rows and columns are scaled by factors of their own, which meet the matrix at the end.
+    """
+    kind = tl.arange(0, logits.shape[0])
+    grown = ()
+    for i in tl.static_range(N):
+        raw = ()
+        for j in tl.static_range(N):
+            value = tl.sum(tl.where(kind == i * N + j, logits, 0.0), 0)
+            raw = raw + (value,)  # noqa: RUF005
+        most = raw[0]
+        for j in tl.static_range(1, N):
+            most = tl.maximum(most, raw[j])
+        line = ()
+        total = 0.0
+        for j in tl.static_range(N):
+            value = tl.exp(raw[j] - most)
+            total += value
+            line = line + (value,)  # noqa: RUF005
+        scale = reciprocal(total, IN_ASSEMBLY)
+        for j in tl.static_range(N):
+            grown = grown + (line[j] * scale + eps,)  # noqa: RUF005
+    down = ()
+    across = ()
+    for j in tl.static_range(N):
+        total = eps
+        for i in tl.static_range(N):
+            total += grown[i * N + j]
+        across = across + (reciprocal(total, IN_ASSEMBLY),)  # noqa: RUF005
+        down = down + (total * 0.0 + 1.0,)  # noqa: RUF005
+    for _ in range(iterations - 1):
+        fresh = ()
+        for i in tl.static_range(N):
+            total = grown[i * N] * across[0]
+            for j in tl.static_range(1, N):
+                total += grown[i * N + j] * across[j]
+            scale = reciprocal(down[i] * total + eps, IN_ASSEMBLY)
+            fresh = fresh + (down[i] * scale,)  # noqa: RUF005
+        down = fresh
+        fresh = ()
+        for j in tl.static_range(N):
+            total = grown[j] * down[0]
+            for i in tl.static_range(1, N):
+                total += grown[i * N + j] * down[i]
+            scale = reciprocal(across[j] * total + eps, IN_ASSEMBLY)
+            fresh = fresh + (across[j] * scale,)  # noqa: RUF005
+        across = fresh
+    for i in tl.static_range(N):
+        for j in tl.static_range(N):
+            value = grown[i * N + j] * down[i] * across[j]
+            logits = tl.where(kind == i * N + j, value, logits)
+    return logits
+
+
+@triton.jit
+def store_mixes(
+    partial, sums, base, scale, pre, post, matrix, row, width, parts, iterations, norm_eps, eps,
+    IN_ASSEMBLY: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """The mixing weights of a row."""
+    part = tl.arange(0, PARTS)
+    near = part < parts
+    kind = tl.arange(0, OUT)
+    place = partial + (row * parts + part)[:, None] * OUT + kind[None, :]
+    raw = tl.sum(tl.load(place, mask=near[:, None], other=0.0), 0)
+    sizes = tl.load(sums + (row * parts + part) * 2, mask=near, other=0.0)
+    used = kind < N * N + 2 * N
+    gain = tl.load(scale + kind, mask=used, other=0.0)
+    shift = tl.load(base + kind, mask=used, other=0.0)
+    logits = raw * tl.rsqrt(tl.sum(sizes, 0) / (N * width) + norm_eps) * gain + shift
+    opened = tl.sigmoid(logits)
+    gate = kind - N * N
+    tl.store(pre + row * N + gate, opened + eps, mask=(gate >= 0) & (gate < N))
+    tl.store(post + row * N + gate - N, 2.0 * opened, mask=(gate >= N) & (gate < 2 * N))
+    even = balanced(logits, iterations, eps, N, IN_ASSEMBLY)
+    tl.store(matrix + row * N * N + kind, even, mask=kind < N * N)
+
+
+@triton.jit
+def norm_row(
+    sums, weight, x, row, width, parts, eps, IN_ASSEMBLY: tl.constexpr, PARTS: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCKS: tl.constexpr,
+):  # fmt: skip
+    """A row of `x` becomes its norm."""
+    part = tl.arange(0, PARTS)
+    lengths = tl.load(sums + (row * parts + part) * 2 + 1, mask=part < parts, other=0.0)
+    x += row * width
+    held = ()
+    for c in tl.static_range(BLOCKS):
+        at = c * BLOCK + tl.arange(0, BLOCK)
+        held = held + (tl.load(x + at, mask=at < width, other=0.0),)  # noqa: RUF005
+    factor = tl.rsqrt(tl.sum(lengths, 0) / width + eps)
+    for c in tl.static_range(BLOCKS):
+        at = c * BLOCK + tl.arange(0, BLOCK)
+        gain = tl.load(weight + at, mask=at < width, other=0.0).to(tl.float32)
+        value = widened(held[c], IN_ASSEMBLY) * factor * gain
+        tl.store(x + at, nearest(value, IN_ASSEMBLY), mask=at < width)
+
+
+@triton.jit
+def mix_norm_kernel(
+    partial,
+    sums,
+    base,
+    scale,
+    weight,
+    x,
+    pre,
+    post,
+    matrix,
+    rows,
+    width,
+    parts,
+    iterations,
+    norm_eps,
+    eps,
+    x_eps,
+    EARLY: tl.constexpr,
+    IN_ASSEMBLY: tl.constexpr,
+    N: tl.constexpr,
+    OUT: tl.constexpr,
+    PARTS: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCKS: tl.constexpr,
+):
+    """The mixing weights of a row, by the first `rows` programs; by the others, its norm."""
+    wait_for_results(EARLY)
+    row = tl.program_id(0).to(tl.int64)
+    if row < rows:
+        store_mixes(
+            partial, sums, base, scale, pre, post, matrix, row, width, parts, iterations, norm_eps,
+            eps, IN_ASSEMBLY, N, OUT, PARTS,
+        )  # fmt: skip
+    else:
+        norm_row(
+            sums, weight, x, row - rows, width, parts, x_eps, IN_ASSEMBLY, PARTS, BLOCK, BLOCKS
+        )
