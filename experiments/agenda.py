@@ -19,6 +19,8 @@ from experiments.records import TrialId
 from experiments.space import PlannedTrial, Space
 
 Asking = Generator[PlannedTrial, Outcome, None]
+Pass = list[tuple[int, PlannedTrial]]
+"""Trials with the number of their point."""
 
 
 class Agenda(Protocol):
@@ -54,7 +56,8 @@ class Grid:
 
     All points are measured once before any is measured again, so that a host that grows slower
     slows every point. One pass runs the trials of one engine configuration together. With a
-    stop rule a pass leaves out the points that are settled.
+    stop rule a pass leaves out the points that are settled. `order: engine_by_engine` gives the
+    first up where engines take long to start: each starts once and makes all its passes.
     """
 
     def __init__(self, space: Space) -> None:
@@ -65,12 +68,14 @@ class Grid:
         self._rule = rule
         firsts, self.notes = space.points()
         shuffler = random.Random(self._plan.seed)
-        self._passes: list[list[tuple[int, PlannedTrial]]] = []
+        self._passes: list[Pass] = []
         for repeat in range(rule.max):
             once = [(cell, space.again(one, repeat)) for cell, one in enumerate(firsts)]
             blocked = self._plan.order == "blocked"
             self._passes.append(_blocked(once, shuffler) if blocked else once)
 
+        if self._plan.order == "engine_by_engine":
+            self._passes = _by_engine(self._passes)
         found = [trial for once in self._passes for _, trial in once]
         cap = self._plan.max_trials
         self.at_most = len(found) if cap is None else min(len(found), cap)
@@ -81,12 +86,12 @@ class Grid:
         """Pass by pass."""
         values: dict[int, list[float]] = {}
         asked = 0
-        for repeat, once in enumerate(self._passes):
+        for once in self._passes:
             for cell, trial in once:
                 if asked == self.at_most:
                     return
                 sound = values.setdefault(cell, [])
-                if self._rule.settled(repeat, sound):
+                if self._rule.settled(trial.repeat, sound):
                     continue
                 outcome = yield trial
                 asked += 1
@@ -124,6 +129,15 @@ def check_metrics(names: Sequence[str], where: str) -> None:
     for name in names:
         if name not in METRICS:
             raise PlanError(f"{name!r} is no metric", where=where, remedy=nearest(name, METRICS))
+
+
+def _by_engine(passes: list[Pass]) -> list[Pass]:
+    """The trials of each engine configuration, all passes of it, in the order of its first."""
+    engines: dict[str, Pass] = {}
+    for once in passes:
+        for cell, trial in once:
+            engines.setdefault(trial.engine_key, []).append((cell, trial))
+    return list(engines.values())
 
 
 def _blocked(

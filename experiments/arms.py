@@ -27,6 +27,7 @@ class Arm(Border):
     simulation: dict[str, AxisValue] = Field(default_factory=dict)
     http: HttpSpec | None = None
     server: ServerSpec | None = None
+    optional: bool = False  # left out, with its reason, where its program is not there
 
     @model_validator(mode="after")
     def _parts_belong_to_the_target(self) -> Self:

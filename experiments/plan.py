@@ -52,7 +52,7 @@ class Plan(Border):
     gates: GateLimits = GateLimits()
     slo: Slo | None = None
     seed: int = Field(default=0, ge=0)
-    order: Literal["blocked", "as_written"] = "blocked"
+    order: Literal["blocked", "as_written", "engine_by_engine"] = "blocked"
     max_trials: int | None = Field(default=None, ge=1)
     locked: bool = False
     """True in a stored plan: it holds what the environment gave, which is not read again."""
@@ -112,7 +112,8 @@ class Plan(Border):
 
     def _own_arm(self) -> dict[str, Any]:
         """What a plan without arms says of its one target."""
-        return {name: getattr(self, name) for name in Arm.model_fields}
+        fields = Arm.model_fields.keys() & type(self).model_fields.keys()
+        return {name: getattr(self, name) for name in fields}
 
     @property
     def all_arms(self) -> dict[str | None, Arm]:

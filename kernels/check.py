@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import math
 import sys
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -24,35 +23,15 @@ from kernels.agreement import EVERY_CASE, ROWS, Outcome, check
 from kernels.bench_document import BenchDocument, earlier, rows_of
 from kernels.case import Case
 from kernels.cases import SMALL_CASES
+from kernels.shares import share_of
 from kernels.surroundings import surroundings
 
 FORMAT = "kernel check"
-LARGE_BYTES = 1 << 28  # of a case that others may not find room beside, once it is float64
 
 
-def share_of(cases: Sequence[Case], number: int, count: int) -> list[Case]:
-    """The share of that number, from 1: of several shares the first has the large cases alone.
-
-    The small cases of an operation, which compile the same kernels, are in one share.
-    """
-    if count == 1:
-        return list(cases)
-    if number == 1:
-        return [case for case in cases if _is_large(case)]
-    small = [case for case in cases if not _is_large(case)]
-    by_op = Counter(case.op for case in small)
-    loads = [0] * (count - 1)
-    mine: set[str] = set()
-    for op, size in by_op.most_common():
-        least = loads.index(min(loads))
-        loads[least] += size
-        if least == number - 2:
-            mine.add(op)
-    return [case for case in small if case.op in mine]
-
-
-def _is_large(case: Case) -> bool:
-    return case.cost(max(case.checked_rows or ROWS), torch.float64.itemsize).bytes > LARGE_BYTES
+def _bytes(case: Case) -> int:
+    """Of a case at its most rows once it is float64: an upper bound for what is not packed."""
+    return case.cost(max(case.checked_rows or ROWS), torch.float64.itemsize).bytes
 
 
 def summaries(outcomes: Sequence[Outcome]) -> Iterator[dict[str, object]]:
@@ -127,8 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = _held(before)
     every = SMALL_CASES if options.small else EVERY_CASE
     asked = [c for c in every if options.op is None or c.op in options.op]
-    number, count = map(int, options.share.split("/"))
-    cases = [c for c in share_of(asked, number, count) if case_key(c) not in held]
+    cases = [c for c in share_of(asked, options.share, _bytes) if case_key(c) not in held]
     facts = {"format": FORMAT, "version": 1, **surroundings(device), "share": options.share}
     document = BenchDocument(options.json, {**facts, "results": []})
     outcomes = run_cases(cases, device, document, tuple(options.rows or ROWS))

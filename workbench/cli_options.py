@@ -23,6 +23,10 @@ BudgetOption = Annotated[
     str | None,
     typer.Option("--budget", help="Begin no trial that would not end within it: 4h, 90m, 1h30m."),
 ]
+WithoutOption = Annotated[
+    list[str] | None,
+    typer.Option("--without", metavar="ARM", help="Leave this arm of the plan out; repeatable."),
+]
 PricesOption = Annotated[
     Path | None,
     typer.Option("--prices", help="Your own price table, in the form of workbench/prices.yaml."),

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from workbench.cli_options import BudgetOption, JsonOption, MaxTrials, RepeatsOption, StoreOption
+from workbench.cli_options import (
+    BudgetOption,
+    JsonOption,
+    MaxTrials,
+    RepeatsOption,
+    StoreOption,
+    WithoutOption,
+)
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
 from workbench.figures_text import value_text
@@ -45,18 +52,20 @@ def init(
     say(f"wrote {path}; look at it with `{look}`, then `{measure}`")
 
 
-def plan(
+def plan(  # noqa: PLR0913 - its options
     file: Annotated[Path, typer.Argument(help="A plan in YAML.")],
     store: StoreOption = DEFAULT_STORE,
     max_trials: MaxTrials = None,
     repeats: RepeatsOption = None,
     budget: BudgetOption = None,
+    without: WithoutOption = None,
     json: JsonOption = False,
 ) -> None:
     """Print the points of a plan, engine starts, and the time and disk it will take."""
     from workbench.runs import outlook
 
-    found = outlook(loaded(file, max_trials, None, repeats), Store(store))
+    asked = narrowed(loaded(file, max_trials, None, repeats), without)
+    found = outlook(asked, Store(store))
     show_outlook(found, budget_s=budget_of(budget), json=json)
 
 
@@ -70,6 +79,19 @@ def loaded(
     options = {"max_trials": max_trials, "target": target, "repeats": repeats}
     changes = {name: value for name, value in options.items() if value is not None}
     return load_plan({**found.document(), **changes}) if changes else found
+
+
+def narrowed(asked: Plan, without: list[str] | None) -> Plan:
+    """The plan without those arms and without optional ones that cannot start here: those are said.
+
+    PlanError for an arm that there is not.
+    """
+    from experiments.arm_choice import present, without_arms
+
+    found, absent = present(without_arms(asked, without or ()))
+    for arm, why in absent.items():
+        say(f"note: the arm {arm} is left out: {why}", style="yellow")
+    return found
 
 
 def budget_of(text: str | None) -> float | None:

@@ -19,9 +19,17 @@ from workbench.cli_options import (
     MaxTrials,
     RepeatsOption,
     StoreOption,
+    WithoutOption,
 )
 from workbench.cli_output import out, say, say_json, say_labels
-from workbench.cli_plan import budget_of, loaded, say_environment, say_factors, show_outlook
+from workbench.cli_plan import (
+    budget_of,
+    loaded,
+    narrowed,
+    say_environment,
+    say_factors,
+    show_outlook,
+)
 from workbench.engine_starts import EngineStarts
 from workbench.entry import EXIT_INTERRUPTED
 from workbench.errors import UsageError
@@ -53,6 +61,7 @@ def run(  # noqa: PLR0913 - its options
     max_trials: MaxTrials = None,
     budget: BudgetOption = None,
     repeats: RepeatsOption = None,
+    without: WithoutOption = None,
     dry_run: Annotated[bool, typer.Option(help="Print the plan and stop.")] = False,
     target: TargetOption = None,
     json: JsonOption = False,
@@ -61,7 +70,8 @@ def run(  # noqa: PLR0913 - its options
     from workbench.runs import begin, outlook
 
     chosen, budget_s = Store(store), budget_of(budget)
-    found = outlook(loaded(file, max_trials, target, repeats), chosen)
+    asked = narrowed(loaded(file, max_trials, target, repeats), without)
+    found = outlook(asked, chosen)
     if dry_run:
         show_outlook(found, budget_s=budget_s, json=json)
         return

@@ -125,13 +125,18 @@ def sweep(
 
     `overrides` replace fields of the plan, such as `max_trials=4`; `budget` is a time such as
     `4h`, after which no trial is begun. Whatever is wrong with the
-    plan is raised here, before anything starts. Works inside a running event loop.
+    plan is raised here, before anything starts; an optional arm that cannot start here is left
+    out with a warning. Works inside a running event loop.
     """
+    from experiments.arm_choice import present
     from experiments.plan import load_plan
 
     found = load_plan(Path(plan) if isinstance(plan, str) else plan)
     if overrides:
         found = load_plan({**found.document(), **overrides})
+    found, absent = present(found)
+    for arm, why in absent.items():
+        warnings.warn(f"the arm {arm} is left out: {why}", stacklevel=2)
     return _started(found, Store(store), budget=budget)
 
 

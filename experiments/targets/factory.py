@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from typing import Protocol, runtime_checkable
 
 from experiments.arms import Arm
 from experiments.clock import Clock, SystemClock
 from experiments.plan import Plan
+from experiments.records import AxisValue
 from experiments.targets.base import Target, TargetFactory
 from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
 
@@ -28,20 +31,32 @@ def check_programs(plan: Plan) -> None:
     """MissingProgramError for what the plan starts and this host lacks; TargetError for a
     server that should run already and does not answer."""
     for arm in plan.all_arms.values():
-        if arm.target not in _OF_THIS_PROCESS:
-            _check(arm, _arm_factory(arm, plan.clients, SystemClock())())
+        check_arm(arm, plan.clients)
 
 
-def _check(arm: Arm, target: Target) -> None:
-    # Here, since measuring our own engine needs no HTTP client.
-    from experiments.targets.openai_http import HttpTarget
-    from experiments.targets.peer_target import PeerTarget
-    from experiments.targets.server import ServerTarget
-
-    if isinstance(target, HttpTarget):
+def check_arm(arm: Arm, clients: int = 1) -> None:
+    """The same of one arm."""
+    if arm.target in _OF_THIS_PROCESS:
+        return
+    target = _arm_factory(arm, clients, SystemClock())()
+    if isinstance(target, _Greets):
         target.greet()
-    elif isinstance(target, PeerTarget | ServerTarget):
+    elif isinstance(target, _Checks):
         target.check(arm.engine)
+
+
+@runtime_checkable
+class _Greets(Protocol):
+    """A target whose server runs already."""
+
+    def greet(self) -> object: ...
+
+
+@runtime_checkable
+class _Checks(Protocol):
+    """A target that starts a program."""
+
+    def check(self, engine: Mapping[str, AxisValue]) -> None: ...
 
 
 def _arm_factory(arm: Arm, clients: int, clock: Clock) -> TargetFactory:

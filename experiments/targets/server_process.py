@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-import httpx
 import psutil
 
 from experiments.errors import TargetDiedError, TargetError
@@ -84,6 +83,8 @@ class ServerProcess:
 
         TargetDiedError where the process ends before, TargetError after `limit_s`.
         """
+        import httpx  # here, since engines that are no servers need no HTTP client
+
         until = time.monotonic() + limit_s
         with httpx.Client(timeout=PROBE_TIMEOUT_S, trust_env=False) as client:
             while time.monotonic() < until:

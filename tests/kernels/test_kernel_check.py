@@ -12,6 +12,7 @@ from kernels.bench_document import BenchDocument, DocumentError, earlier
 from kernels.cases import SMALL_CASES
 from kernels.ops import REFERENCE
 from kernels.registry import Implementation
+from kernels.shares import LARGE_BYTES, share_of
 
 CPU = torch.device("cpu")
 NORM = next(case for case in SMALL_CASES if case.op == "rms_norm")
@@ -79,18 +80,15 @@ def test_each_way_to_fail_is_told(change, words):
 
 
 def test_shares_hold_every_case_once_and_large_ones_are_together():
-    shares = [check.share_of(EVERY_CASE, number, 5) for number in range(1, 6)]
+    shares = [share_of(EVERY_CASE, f"{number}/5", check._bytes) for number in range(1, 6)]
     keys = [check.case_key(case) for share in shares for case in share]
     assert sorted(keys) == sorted(map(check.case_key, EVERY_CASE))
-    sizes = [
-        [case.cost(max(case.checked_rows or agreement.ROWS), 8).bytes for case in share]
-        for share in shares[1:]
-    ]
-    assert max(map(max, sizes)) <= check.LARGE_BYTES
+    sizes = [list(map(check._bytes, share)) for share in shares[1:]]
+    assert max(map(max, sizes)) <= LARGE_BYTES
     ops = [{case.op for case in share} for share in shares[1:]]
     assert sum(map(len, ops)) == len(set().union(*ops))  # what compiles alike is together
     assert max(map(len, shares[1:])) < 2 * min(map(len, shares[1:]))
-    assert check.share_of(EVERY_CASE, 1, 1) == list(EVERY_CASE)
+    assert share_of(EVERY_CASE, "1/1", check._bytes) == list(EVERY_CASE)
 
 
 def test_the_document_sums_up_and_names_what_failed(implementation, tmp_path, capsys):
