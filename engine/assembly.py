@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from engine.cache.sizing import count_blocks
 from engine.cache.storage import CacheStorage
 from engine.choices import AcceleratorKind, ReplayMode
 from engine.decode_inputs import Spare
+from engine.errors import CapacityError
 from engine.model_runner import DeviceCaches
 from engine.models.registry import torch_dtype
 from engine.sequence import Sequence
 from engine.step import SchedulerLimits
+from engine.swapping import HostCaches
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -55,11 +58,30 @@ def allocate_caches(
 
     slots, host_blocks = config.max_num_seqs, config.swap_tokens // config.block_tokens
     pads = resolved.graphs and model.can_capture
+    device = allocate(blocks + pads, slots + pads, accelerator.device)
+    host = None
+    if host_blocks:
+        planned = allocate(host_blocks, slots, "meta")
+        host = HostCaches(device, _in_host_memory(planned, accelerator))
     return DeviceCaches(
-        device=allocate(blocks + pads, slots + pads, accelerator.device),
-        host=allocate(host_blocks, slots, "cpu") if host_blocks else None,
+        device=device,
+        host=host,
         spare=Spare(slot=slots, block=blocks) if pads else None,
     )
+
+
+def _in_host_memory(planned: CacheStorage, accelerator: Accelerator) -> CacheStorage:
+    """A storage without memory ("meta") as one in memory that the device copies to and from."""
+    try:
+        tensors = {name: accelerator.zeros_on_host(t) for name, t in planned.tensors.items()}
+    except (RuntimeError, MemoryError) as error:  # torch has no one error for it
+        sizes = [tensor.numel() * tensor.element_size() for tensor in planned.tensors.values()]
+        raise CapacityError(
+            f"the host does not give {sum(sizes)} bytes for preempted sequences: {error}.",
+            where="swap_tokens",
+            remedy="Lower swap_tokens or max_num_seqs.",
+        ) from error
+    return replace(planned, tensors=tensors)
 
 
 def _reserve_bytes(resolved: ResolvedConfig, accelerator: Accelerator) -> int:

@@ -167,12 +167,11 @@ class DecodeInputsBuilder:
     def build(self, batch: ScheduledBatch, table: RequestTable) -> DecodeInputs | None:
         """None where the step is of another kind; then the table has noted nothing of it.
 
-        Uniform: every sequence runs its newest token, which the device has chosen, and drafts;
-        nobody moves, and nobody asks for more than tokens.
+        Uniform: every sequence runs its newest token, which the device has chosen, and drafts,
+        and nobody asks for more than tokens. One that comes back from host memory is not known
+        to the device, so its first step is of another kind.
         """
         entries = batch.sequences
-        if batch.swaps_out or batch.swaps_in or not entries:
-            return None
         _, first, known, drafts, settled, samples, _, slot, _, blocks = zip(*entries, strict=True)
         if known.count(1) < len(entries) or not all(samples):
             return None

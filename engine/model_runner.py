@@ -38,8 +38,9 @@ if TYPE_CHECKING:
     from engine.accelerator.interface import Accelerator, Ticket
     from engine.models.protocol import Model
     from engine.resolution import ResolvedConfig
-    from engine.step import CacheMove, ScheduledBatch, SequenceResult
+    from engine.step import ScheduledBatch, SequenceResult
     from engine.step_inputs import StepInputs
+    from engine.swapping import HostCaches
     from kernels.logprobs.reference import LogprobRows
     from kernels.ops import Ops
 
@@ -49,7 +50,7 @@ class DeviceCaches:
     """Cache rows on the device, and in host memory for sequences that were preempted."""
 
     device: CacheStorage
-    host: CacheStorage | None
+    host: HostCaches | None
     spare: Spare | None = None  # of `device`, for padding; None: no step is padded
 
     @property
@@ -57,20 +58,12 @@ class DeviceCaches:
         """Blocks on the device that sequences may hold."""
         return self.device.blocks - (self.spare is not None)
 
-    def swap(self, batch: ScheduledBatch) -> None:
-        """Copy what leaves the device, then what comes back."""
-        for move in batch.swaps_out:
-            assert self.host is not None, "a copy has somewhere to go"
-            self.device.copy_sequence(self.host, *_from_device(move))
-        for move in batch.swaps_in:
-            assert self.host is not None, "a copy comes from somewhere"
-            (blocks, slot), (host_blocks, host_slot) = _from_device(move)
-            self.host.copy_sequence(self.device, (host_blocks, host_slot), (blocks, slot))
-
-
-def _from_device(move: CacheMove) -> tuple[tuple[list[int], int], tuple[list[int], int]]:
-    there = ([block.id for block in move.host.blocks], move.host.slot.id)
-    return ([block.id for block in move.blocks], move.slot.id), there
+    def prepare_swap(self, batch: ScheduledBatch) -> Callable[[], None] | None:
+        """What the device is to copy before the rows of a step; None where it is nothing."""
+        if not (batch.swaps_out or batch.swaps_in):
+            return None
+        assert self.host is not None, "a copy has somewhere to go"
+        return self.host.prepare(batch).run
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +145,10 @@ class ModelRunner:
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         """Give a step to the device; at most one before it may be unfinished."""
+        swap = self._caches.prepare_swap(batch)
         work, read = self._prepare(batch)
-        return LaunchedStep(batch, read, self._accelerator.submit(partial(self._run, batch, work)))
+        ticket = self._accelerator.submit(partial(self._run, batch, swap, work))
+        return LaunchedStep(batch, read, ticket)
 
     def _prepare(
         self, batch: ScheduledBatch
@@ -172,13 +167,17 @@ class ModelRunner:
         return partial(self._run_rows, inputs), partial(results_of, inputs)
 
     def _run(
-        self, batch: ScheduledBatch, work: Callable[[], tuple[Tensor, ...]]
+        self,
+        batch: ScheduledBatch,
+        swap: Callable[[], None] | None,
+        work: Callable[[], tuple[Tensor, ...]],
     ) -> tuple[Tensor, ...]:
         """The device's part. What raises here spoils what continues it."""
         failed_before, self._failed = self._failed, batch.number
         if failed_before == batch.number - 1 and any(e.is_ahead for e in batch.sequences):
             raise EngineError("the step before it failed")
-        self._caches.swap(batch)
+        if swap is not None:
+            swap()
         found = work()
         self._failed = failed_before
         return found

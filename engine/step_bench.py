@@ -119,7 +119,7 @@ class Watched:
         self.runs_ahead, self.recorder = self.inner.runs_ahead, self.inner.recorder
         self.name, self.uuid, self.target = self.inner.name, self.inner.uuid, self.inner.target
         self.memory_free_bytes = self.inner.memory_free_bytes
-        self.synchronize = self.inner.synchronize
+        self.zeros_on_host, self.synchronize = self.inner.zeros_on_host, self.inner.synchronize
         self.marks: list[tuple[Mark, Mark]] = []
 
     def submit(self, work: Work) -> Ticket:

@@ -15,6 +15,8 @@ from engine.choices import AcceleratorKind
 from kernels.target import Target, numba_is_installed
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from engine.accelerator.interface import Ticket, Work
 
 
@@ -45,6 +47,10 @@ class CpuAccelerator:
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""
         return psutil.virtual_memory().available
+
+    def zeros_on_host(self, like: Tensor) -> Tensor:
+        """Plain memory."""
+        return torch.zeros_like(like, device="cpu")
 
     def synchronize(self) -> None:
         """Nothing is ever pending."""

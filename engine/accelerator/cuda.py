@@ -58,6 +58,10 @@ class CudaAccelerator:
         """Memory that nobody holds."""
         return torch.cuda.mem_get_info(self.device)[0]
 
+    def zeros_on_host(self, like: Tensor) -> Tensor:
+        """Page-locked, so that the device can copy while the host goes on."""
+        return torch.zeros_like(like, device="cpu", pin_memory=True)
+
     def synchronize(self) -> None:
         """Wait for every stream of the device."""
         torch.cuda.synchronize(self.device)

@@ -85,6 +85,13 @@ class Accelerator(Protocol):
         """Memory that can still be taken."""
         ...
 
+    def zeros_on_host(self, like: Tensor) -> Tensor:
+        """Zeros in host memory, shaped `like`, where the device's copies need not wait.
+
+        RuntimeError or MemoryError when there is no room.
+        """
+        ...
+
     def synchronize(self) -> None:
         """Wait until the device has done all it was given."""
         ...

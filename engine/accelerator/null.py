@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import psutil
+import torch
 
 from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
@@ -102,6 +103,10 @@ class NullAccelerator:
     def memory_free_bytes(self) -> int:
         """That of the host."""
         return psutil.virtual_memory().available
+
+    def zeros_on_host(self, like: Tensor) -> Tensor:
+        """Plain memory."""
+        return torch.zeros_like(like, device="cpu")
 
     def synchronize(self) -> None:
         """Run all that was submitted."""

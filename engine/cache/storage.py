@@ -82,26 +82,6 @@ class CacheStorage:
         group = self.groups[name]
         return self._unpack(group, stored).view(*rows.shape, group.width)
 
-    def copy_sequence(
-        self,
-        to: CacheStorage,
-        here: tuple[Sequence[int], int],
-        there: tuple[Sequence[int], int],
-    ) -> None:
-        """Copy the rows of some blocks and one slot to another storage of the same groups.
-
-        `here` and `there` are the block ids, as many, and the slot id on either side.
-        """
-        for name, group in self.groups.items():
-            paged = isinstance(group, PagedGroup)
-            per_id = self.rows_per_block(name) if paged else group.rows
-            source, target = (
-                _rows_of(ids[0] if paged else [ids[1]], per_id, storage.tensors[name].device)
-                for ids, storage in ((here, self), (there, to))
-            )
-            rows = self.tensors[name].index_select(0, source)
-            to.tensors[name].index_copy_(0, target, rows.to(target.device))
-
     def rounded(self, name: str, values: Tensor) -> Tensor:
         """Values [n, width] as they would be read back once written."""
         group = self.groups[name]
@@ -146,12 +126,6 @@ class CacheStorage:
         if group.row_format in _EXACT:
             return rows
         return formats.unpack(rows, group.row_format, group.width, self.dtype)
-
-
-def _rows_of(ids: Sequence[int], per_id: int, device: torch.device) -> Tensor:
-    """All rows of blocks or slots that have `per_id` rows each."""
-    first = torch.tensor(ids, dtype=torch.int64, device=device) * per_id
-    return (first[:, None] + torch.arange(per_id, device=device)).flatten()
 
 
 def _row_count(group: CacheGroup, blocks: int, block_tokens: int, slots: int) -> int:

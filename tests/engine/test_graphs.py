@@ -119,7 +119,7 @@ def test_replayed_steps_say_what_each_request_says_alone_whatever_the_schedule(
 def test_steps_read_nothing_that_the_host_has_changed_since_it_submitted_them(
     arriving, schedule, delays
 ):
-    config = config_of(**{**schedule, "overlap": True, "swap_tokens": 0})
+    config = config_of(**{**schedule, "overlap": True})
     target, _ = late_engine(config, IN_PLACE_SOURCE, delays)
     requests, heard = serve(target, arriving)
     keep = 10**6 if schedule["replay_mode"] == "off" else KEEP
@@ -144,6 +144,22 @@ def test_two_steps_in_flight_share_neither_numbers_nor_results(draft_length):
         assert text(outputs, request.request_id) == expected(request)
     assert device.late > 5
     assert device.recorder.recorded
+
+
+def test_a_step_that_lets_a_sequence_go_to_host_memory_is_replayed_all_the_same():
+    """Its copies are done as late as the device may, when others have its blocks already."""
+    config = config_of(
+        draft_length=0, max_num_seqs=3, cache_tokens=64, swap_tokens=64, admission="greedy"
+    )
+    target, device = late_engine(config, IN_PLACE_SOURCE, 3)
+    requests = [ask(str(n), range(3, 9 + n), max_tokens=30) for n in range(3)]
+    for request in requests:
+        target.add_request(request)
+    outputs = run(target)
+    for request in requests:
+        assert text(outputs, request.request_id) == expected(request)
+    assert target.stats().swaps_out
+    assert device.late_swaps
 
 
 @pytest.mark.parametrize("draft_length", [0, 3])

@@ -235,3 +235,36 @@ def test_blocks_of_a_swapped_sequence_stay_until_the_copy_has_settled():
     s.settle(batch, results_of(batch), 2)
     assert s.limits.blocks - s.blocks_used == free + len(move.blocks)
     assert shape(batch) == []  # "old" waits for them
+
+
+def in_flight_with_a_copy():
+    """A scheduler with the step in flight that copies "young" to host memory."""
+    s, old, young = swapping()
+    while not s.counts.preemptions:
+        batch = s.schedule(1)
+        if not s.counts.preemptions:
+            s.settle(batch, results_of(batch), 2)
+    return s, old, young, batch
+
+
+def test_a_copy_is_kept_until_the_step_that_writes_it_has_settled():
+    s, _, _, batch = in_flight_with_a_copy()
+    assert s.host_blocks_used
+    s.abort("young", 1)
+    s.check_integrity()
+    assert s.host_blocks_used, "the device has yet to write there"
+    s.settle(batch, results_of(batch), 2)
+    assert s.host_blocks_used == 0
+
+
+def test_a_copy_is_kept_until_the_step_that_reads_it_has_settled():
+    s, old, _, batch = in_flight_with_a_copy()
+    s.settle(batch, results_of(batch), 2)
+    while old.state is not SequenceState.FINISHED:
+        step(s)
+    batch = s.schedule(3)
+    assert [move.sequence.request.request_id for move in batch.swaps_in] == ["young"]
+    s.check_integrity()
+    assert s.host_blocks_used, "the device has yet to read there"
+    s.settle(batch, results_of(batch), 4)
+    assert s.host_blocks_used == 0

@@ -30,6 +30,7 @@ class LateDevice(NullAccelerator):
         super().__init__(clock, step_seconds=lambda: 0.01, is_prompt=is_prompt)
         self.recorder = _OwnRecorder()
         self.late = 0  # steps that were put off
+        self.late_swaps = 0  # those of them that copy caches
 
     def submit(self, work):
         if not _is_uniform(work):
@@ -38,11 +39,12 @@ class LateDevice(NullAccelerator):
             self.synchronize()
             return ticket
         self.late += 1
+        self.late_swaps += work.args[1] is not None
         return super().submit(FakeRecorder().record(work).replay)
 
 
 def _is_uniform(work):
-    _, run = work.args
+    *_, run = work.args
     owner = getattr(getattr(run, "func", None), "__self__", None)
     return isinstance(owner, DecodeGraphs)
 
