@@ -103,6 +103,7 @@ class CudaGraphRecorder:
     def __init__(self, device: str) -> None:
         self._device = device
         self._pool: tuple[int, int] | None = None
+        self._broken: list[torch.cuda.CUDAGraph] = []
 
     def budget_bytes(self) -> int:
         """A share of the device's memory."""
@@ -117,8 +118,16 @@ class CudaGraphRecorder:
             free_before = torch.cuda.mem_get_info()[0]
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
-                results = work()
+            try:
+                with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
+                    results = work()
+            except Exception:
+                # Where a capture breaks off, `CUDAGraph::capture_end` raises before it tells the
+                # allocator, which then asks this graph about every allocation, and lets no other
+                # have its pool ("already recording to mempool_id"). So others get a new one.
+                self._broken.append(graph)
+                self._pool = None
+                raise
             held_bytes = max(0, free_before - torch.cuda.mem_get_info()[0])
         return _CudaGraph(graph, results, held_bytes)
 

@@ -320,18 +320,44 @@ def test_keys_that_do_not_fit_together_are_not_recorded_at_every_turn():
     assert graphs.count == 1
 
 
-def test_a_step_that_cannot_be_recorded_runs_as_it_is():
-    class Refusing(FakeRecorder):
-        def record(self, work):
-            self.recorded += 1
-            raise RuntimeError("no memory for a graph")
+class Failing(FakeRecorder):
+    """Breaks off some of its recordings, by number, when all of the work was taken down."""
 
-    recorder = Refusing()
-    target = engine(recorder, draft_length=0)
-    target.add_request(ask("a"))
-    assert text(run(target)) == expected(ask("a"))
-    assert recorder.recorded == 1
-    assert target.stats().replayed_steps == 0
+    def __init__(self, breaks_off):
+        super().__init__()
+        self.breaks_off = breaks_off
+        self.begun = 0
+
+    def record(self, work):
+        self.begun += 1
+        graph = super().record(work)
+        if self.breaks_off(self.begun):
+            self.forget(graph)
+            raise RuntimeError("operation not permitted when stream is capturing")
+        return graph
+
+
+@pytest.mark.parametrize("draft_length", [0, 3])
+@pytest.mark.parametrize(
+    ("breaks_off", "some_are_replayed"),
+    [(lambda _: True, False), (lambda number: number == 1, True)],
+)
+def test_where_recording_fails_steps_run_as_they_are_and_say_the_same(
+    draft_length, breaks_off, some_are_replayed
+):
+    recorder = Failing(breaks_off)
+    target = engine(recorder, draft_length=draft_length)
+    requests = [ask(str(n), range(3, 6 + n), max_tokens=8 + 6 * n) for n in range(3)]
+    for request in requests:
+        target.add_request(request)
+    outputs = run(target)
+    for request in requests:
+        assert text(outputs, request.request_id) == expected(request)
+    stats = target.stats()
+    assert (stats.replayed_steps > 0) == some_are_replayed
+    assert stats.graphs == recorder.begun - recorder.forgotten
+    assert recorder.begun <= 2 * 3, "a shape that failed is not tried again"
+    assert stats.blocks_used == 0
 
 
 def test_graphs_that_are_off_record_nothing_and_need_no_spare_rows():

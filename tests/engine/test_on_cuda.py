@@ -1,8 +1,11 @@
 """What only a CUDA device can show: the same texts as a processor's, and under every variant."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
+from engine.accelerator.cuda import CudaGraphRecorder
 from engine.llm import LLM
 from engine.request import SamplingParams
 from engine.step_bench import VARIANTS
@@ -15,8 +18,14 @@ GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
 
 def texts(**config):
     with LLM("nano", cache_format="plain", **config) as llm:
-        prompts = [llm.tokenizer.encode(text) for text in ("def read(path):", "import", "a" * 99)]
-        return [one.token_ids for one in llm.generate(prompts, GREEDY)]
+        return said_by(llm)
+
+
+def said_by(llm, texts=("def read(path):", "import", "a" * 99), lengths=(24, 24, 24)):
+    prompts = [llm.tokenizer.encode(text) for text in texts]
+    done = llm.generate(prompts, [replace(GREEDY, max_tokens=length) for length in lengths])
+    assert [one.error for one in done] == [None] * len(prompts)
+    return [one.token_ids for one in done]
 
 
 @pytest.mark.parametrize("draft_length", [0, 5])
@@ -34,6 +43,61 @@ def test_overlap_and_graphs_change_no_text_in_float32(draft_length):
     }
     first = next(iter(told.values()))
     assert {name for name, text in told.items() if text != first} == set()
+
+
+def broken_off(monkeypatch, breaks_off):
+    """Have some captures, by number, meet what no capture can hold; how many were begun."""
+    begun, record = [], CudaGraphRecorder.record
+
+    def recorded(self, work):
+        begun.append(work)
+        number = len(begun)
+
+        def spoiled():
+            results = work()
+            if breaks_off(number):
+                torch.cuda.synchronize()
+            return results
+
+        return record(self, spoiled)
+
+    monkeypatch.setattr(CudaGraphRecorder, "record", recorded)
+    return begun
+
+
+@pytest.mark.parametrize("draft_length", [0, 5])
+@pytest.mark.parametrize(
+    ("breaks_off", "some_are_replayed"),
+    [(lambda _: True, False), (lambda number: number == 1, True)],
+)
+def test_where_a_capture_fails_steps_run_as_they_are_and_say_the_same(
+    draft_length, breaks_off, some_are_replayed, monkeypatch
+):
+    values = {"dtype": "float32", "cache_format": "plain", "draft_length": draft_length}
+    lengths = (12, 24, 36)  # so that steps of one, of two and of four sequences are captured
+    with LLM("nano", accelerator="cuda", graphs="off", **values) as llm:
+        told = said_by(llm, lengths=lengths)
+    begun = broken_off(monkeypatch, breaks_off)
+    with LLM("nano", accelerator="cuda", **values) as llm:
+        assert said_by(llm, lengths=lengths) == told
+        stats = llm.stats()
+    assert begun
+    assert (stats.replayed_steps > 0) == some_are_replayed
+
+
+@pytest.mark.parametrize("graphs", ["auto", "off"])
+@pytest.mark.parametrize("draft_length", [0, 5])
+def test_no_operation_of_a_step_makes_the_host_wait(draft_length, graphs):
+    """Copies of preempted sequences neither: torch raises where an operation waits."""
+    room = {"max_num_seqs": 2, "cache_tokens": 256, "swap_tokens": 512, "admission": "greedy"}
+    with LLM("nano", accelerator="cuda", draft_length=draft_length, graphs=graphs, **room) as llm:
+        said_by(llm, texts=("a" * 99,) * 3, lengths=(80, 80, 80))  # compiles, and captures
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            said_by(llm, texts=("a" * 99,) * 3, lengths=(80, 80, 80))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        assert llm.stats().swaps_out
 
 
 def test_every_kernel_agrees_with_its_definition_at_small_sizes():
