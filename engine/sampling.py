@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import pack, unpack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,8 +37,7 @@ _MANY = 1 << 40  # more than any vocabulary, and an int64
 _WORD = (1 << 64) - 1
 
 
-@dataclass(frozen=True, slots=True)
-class SampledRows:
+class SampledRows(NamedTuple):
     """Consecutive logit rows of one sequence, and the rule for the tokens they choose.
 
     The host may not know yet which output the first row chooses: at least number

@@ -31,6 +31,7 @@ import torch
 
 from engine.accelerator.find import find_accelerator
 from engine.choices import AcceleratorKind
+from engine.collector import calm_collector
 from engine.config import EngineConfig
 from engine.core import Engine
 from engine.models.dummy_causal import SHAPES, CausalDummySource
@@ -302,6 +303,7 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str]) -> int:
     """Exit 1 where variants of one load, or rounds of one variant, said different things."""
     given = _parser().parse_args(arguments)
+    calm_collector()  # as in a process that serves
     pairs = (text.partition("=") for text in given.set)
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
     values["model"] = given.shape or given.model

@@ -7,7 +7,7 @@ then those of its rows. What only the device knows has its place left open there
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ import torch
 from engine.choices import ReplayMode
 from engine.sampling import SampledRows, collect_rules
 from engine.staging import StagingRing
+from engine.step import new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +31,7 @@ if TYPE_CHECKING:
 _UNKNOWN = -1  # a token that the device fills in, or one before the start of a sequence
 
 
-@dataclass(frozen=True, slots=True)
-class LogitSpan:
+class LogitSpan(NamedTuple):
     """Logit rows of one scheduled sequence: first those of its prompt, then those that choose."""
 
     start: int
@@ -204,15 +204,18 @@ class _LogitRows:
             prompt_rows = max(0, min(entry.known, sequence.prompt_tokens - 1 - entry.first))
         choice_rows = entry.drafts + 1 if entry.samples else 0
         begin = len(self.rows)
-        span = LogitSpan(begin, prompt_rows, choice_rows, len(self.choices), len(self.logprob_rows))
-        self.rows += range(start, start + prompt_rows)
-        self.rows += range(start + entry.known - 1, start + entry.known - 1 + choice_rows)
-        self.choices += range(begin + prompt_rows, begin + prompt_rows + choice_rows)
+        places = (begin, prompt_rows, choice_rows, len(self.choices), len(self.logprob_rows))
+        span = new_tuple(LogitSpan, places)
         self.spans.append(span)
+        if prompt_rows:
+            self.rows += range(start, start + prompt_rows)
+        if choice_rows:
+            newest, first_choice = start + entry.known - 1, begin + prompt_rows
+            self.rows += range(newest, newest + choice_rows)
+            self.choices += range(first_choice, first_choice + choice_rows)
+            self.groups.append(_sampled(entry, choice_rows))
         if prompt_rows or (sampling.logprobs is not None and choice_rows):
             self._append_logprobs(entry, span)
-        if choice_rows:
-            self.groups.append(_sampled(entry, choice_rows))
 
     def _append_logprobs(self, entry: ScheduledSequence, span: LogitSpan) -> None:
         sampling = entry.sequence.request.sampling
@@ -229,14 +232,12 @@ class _LogitRows:
 
 
 def _sampled(entry: ScheduledSequence, choice_rows: int) -> SampledRows:
-    sequence = entry.sequence
-    return SampledRows(
-        params=sequence.request.sampling,
-        seed=sequence.seed,
-        rows=choice_rows,
-        prompt_tokens=sequence.prompt_tokens,
-        least_output=entry.settled - sequence.prompt_tokens,
-        most_output=entry.first + entry.known - sequence.prompt_tokens,
+    sequence, prompt_tokens = entry.sequence, entry.sequence.prompt_tokens
+    least_output = entry.settled - prompt_tokens
+    most_output = entry.first + entry.known - prompt_tokens
+    params, seed = sequence.request.sampling, sequence.seed
+    return new_tuple(
+        SampledRows, (params, seed, choice_rows, prompt_tokens, least_output, most_output)
     )
 
 

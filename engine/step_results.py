@@ -32,15 +32,19 @@ def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> list[Sequ
     tokens, finite = numbers[:choices], numbers[choices : 2 * choices]
     accepted = iter(numbers[2 * choices :])
     rows = LogprobRows(*wanted) if wanted else None
+    are_finite = all(finite)
     results: list[SequenceResult] = []
     for entry, span in zip(inputs.entries, inputs.spans, strict=True):
         stands = next(accepted) if span.choice_rows else 0
         count = stands + 1 if span.choice_rows else 0
         own = slice(span.choice_start, span.choice_start + count)
-        if all(finite[own]):
-            results.append(_result(entry, span, tokens[own], rows))
-        else:
+        if not (are_finite or all(finite[own])):
             results.append(SequenceResult(error=_NOT_FINITE))
+        elif rows is None:
+            fields = (tuple(tokens[own]), stands, (), NO_LOGPROBS, None)
+            results.append(new_tuple(SequenceResult, fields))
+        else:
+            results.append(_result(entry, span, tokens[own], rows))
     return results
 
 
@@ -64,7 +68,7 @@ def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResu
 
 
 def _result(
-    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows | None
+    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows
 ) -> SequenceResult:
     return SequenceResult(
         token_ids=tuple(token_ids),
@@ -75,10 +79,10 @@ def _result(
 
 
 def _of_tokens(
-    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows | None
+    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows
 ) -> tuple[TokenLogprob, ...]:
     top = entry.sequence.request.sampling.logprobs
-    if top is None or rows is None or not token_ids:
+    if top is None or not token_ids:
         return ()
     start = span.logprob_start + span.prompt_rows
     own = LogprobRows(*(tensor[start : start + len(token_ids)] for tensor in rows))
@@ -86,10 +90,10 @@ def _of_tokens(
 
 
 def _of_prompt(
-    entry: ScheduledSequence, span: LogitSpan, rows: LogprobRows | None
+    entry: ScheduledSequence, span: LogitSpan, rows: LogprobRows
 ) -> dict[int, TokenLogprob]:
     """Of the prompt tokens that the rows predict, by position."""
-    if not span.prompt_rows or rows is None:
+    if not span.prompt_rows:
         return {}
     start, first = span.logprob_start, entry.first + 1
     own = LogprobRows(*(tensor[start : start + span.prompt_rows] for tensor in rows))
