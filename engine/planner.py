@@ -40,6 +40,7 @@ class Planner:
         self._queues = queues
         self._holdings = holdings
         self._counts = counts
+        self._promise: tuple[int, int] = (-1, 0)  # the moves when it was summed, and its blocks
 
     def plan(self, step: int, time_ns: int) -> StepPlan:
         """Choose the rows of step number `step`; takes slots and blocks, preempts."""
@@ -93,7 +94,7 @@ class Planner:
     def _next_chunk(self, prefilling: dict[Sequence, int]) -> int:
         """Rows that the next chunk of a prompt wants; 0 where no prompt can have one."""
         waiting = self._queues.waiting[:1] if self._holdings.slots.available else []
-        first = [*prefilling][:1] or [s for s in waiting if self._has_room(s, self._promised())]
+        first = [*prefilling][:1] or [s for s in waiting if self._has_room(s)]
         return self._next_known(first[0]) if first else 0
 
     def _make_room(self, sequence: Sequence, tokens: int, plan: StepPlan) -> bool:
@@ -179,18 +180,18 @@ class Planner:
         self._queues.move(sequence, SequenceState.WAITING)
 
     def _admit(self, plan: StepPlan, time_ns: int) -> None:
-        promised = self._promised() if self._queues.waiting else 0
         while self._queues.waiting and self._holdings.slots.available:
             sequence = self._queues.waiting[0]
             known = self._next_known(sequence)
             if (
                 self._holdings.is_in_flight(sequence)
                 or known > plan.budget
-                or not self._has_room(sequence, promised)
+                or not self._has_room(sequence)
             ):
                 break
-            promised += self._final_blocks(sequence)
+            promised = self._promised() + self._final_blocks(sequence)
             self._queues.move(sequence, SequenceState.RUNNING)
+            self._promise = (self._queues.moves, promised)
             if sequence.host_copy is not None:
                 plan.swaps_in.append(self._holdings.swap_in(sequence, plan.number))
             else:
@@ -201,13 +202,20 @@ class Planner:
             plan.place(sequence, known)
 
     def _promised(self) -> int:
-        """Blocks that those which run are expected to hold in the end."""
-        return sum(map(self._final_blocks, self._queues.running))
+        """Blocks that those which run are expected to hold in the end.
+
+        Summed where one has come or gone since: with hundreds it takes as long as all else.
+        """
+        moves, promised = self._promise
+        if moves != self._queues.moves:
+            promised = sum(map(self._final_blocks, self._queues.running))
+            self._promise = (self._queues.moves, promised)
+        return promised
 
     def _final_blocks(self, sequence: Sequence) -> int:
         return self._limits.blocks_for(self.forecast.final_tokens(sequence))
 
-    def _has_room(self, sequence: Sequence, promised: int) -> bool:
+    def _has_room(self, sequence: Sequence) -> bool:
         """Whether it fits now, and is expected to fit beside the others until they end."""
         limits = self._limits
         # One that was preempted comes back when it fits whole, else it would thrash.
@@ -218,4 +226,4 @@ class Planner:
             return False
         if limits.admission is AdmissionMode.GREEDY or not self._queues.running:
             return True
-        return promised + self._final_blocks(sequence) <= limits.blocks
+        return self._promised() + self._final_blocks(sequence) <= limits.blocks

@@ -22,6 +22,7 @@ class Queues:
     """The sequences of one replica by state. Every change of state goes through here."""
 
     def __init__(self) -> None:
+        self.moves = 0  # changes of state so far
         self.unfinished: dict[RequestId, Sequence] = {}
         self._by_state: dict[SequenceState, list[Sequence]] = {
             SequenceState.PREPARING: [],
@@ -62,6 +63,7 @@ class Queues:
 
     def move(self, sequence: Sequence, state: SequenceState) -> None:
         """Change its state."""
+        self.moves += 1
         self._by_state[sequence.state].remove(sequence)
         sequence.state = state
         if state is SequenceState.FINISHED:

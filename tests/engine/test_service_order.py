@@ -1,12 +1,14 @@
 """Who is served when: priorities, predictions, deadlines, preparations, preemption by swap."""
 
 from concurrent.futures import Future
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.choices import AdmissionMode
+from engine.planner import Planner
 from engine.request import PRIORITY_HEAD_START_S, FinishReason
 from engine.sequence import SequenceState
 from tests.fakes.scheduling import EOS, add, results_of, scheduler, shape, step
@@ -268,3 +270,18 @@ def test_a_copy_is_kept_until_the_step_that_reads_it_has_settled():
     assert s.host_blocks_used, "the device has yet to read there"
     s.settle(batch, results_of(batch), 4)
     assert s.host_blocks_used == 0
+
+
+def test_what_is_promised_is_summed_again_only_when_someone_has_come_or_gone():
+    s = scheduler(admission=AdmissionMode.PREDICTED, blocks=8, max_num_seqs=8)
+    for name in "abc":
+        add(s, name, 4, max_tokens=9)  # a, b: 4 blocks each in the end, so c waits
+    step(s)
+    with patch.object(Planner, "_final_blocks", autospec=True, return_value=4) as asked:
+        for steps in (1, 2, 3):
+            assert names(step(s)[0]) == ["a", "b"]
+            assert asked.call_count == steps, "more than the one that waits was looked at"
+        s.abort("a", 2)
+        assert names(step(s)[0]) == ["b", "c"]
+        assert asked.call_count > 4, "what the others are promised is as it was"
+    finish(s)
