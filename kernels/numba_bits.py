@@ -57,6 +57,12 @@ def floats_at(address: int, shape: tuple[int, ...]) -> Floats:
 
 
 @compiled
+def doubles_at(address: int, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """The float64 values of a contiguous tensor at `Tensor.data_ptr()`."""
+    return numba.carray(_pointer(address), shape, np.float64)
+
+
+@compiled
 def indices_at(address: int, shape: tuple[int, ...]) -> Indices:
     """The int64 values of a contiguous tensor at `Tensor.data_ptr()`."""
     return numba.carray(_pointer(address), shape, np.int64)

@@ -237,20 +237,34 @@ def _no_layout(target: Target, shape: ModelShape) -> str | None:
     return None
 
 
-CPU_IMPLEMENTATIONS = tuple(
+def _no_loops(target: Target, shape: ModelShape) -> str | None:
+    if target.device_type != "cpu" or shape.dtype == "float64":
+        return f"{shape.dtype} on {target.device_type} is computed by the definition"
+    return None if target.has_numba else "numba is not installed"
+
+
+CPU_IMPLEMENTATIONS = (
+    *(
+        Implementation(
+            op=op, name="torch", address=f"kernels.{family}.torch_cpu:{op}", unsuited=_no_layout
+        )
+        for op, family in (
+            ("laid_out", "fused_linear"),
+            ("norm_linear", "fused_linear"),
+            ("norm_swiglu", "fused_linear"),
+            ("norm_logits", "fused_linear"),
+            ("add_linear", "fused_linear"),
+            ("attend_fresh", "paged_attention"),
+        )
+    ),
     Implementation(
-        op=op, name="torch", address=f"kernels.{family}.torch_cpu:{op}", unsuited=_no_layout
-    )
-    for op, family in (
-        ("laid_out", "fused_linear"),
-        ("norm_linear", "fused_linear"),
-        ("norm_swiglu", "fused_linear"),
-        ("norm_logits", "fused_linear"),
-        ("add_linear", "fused_linear"),
-        ("attend_fresh", "paged_attention"),
-    )
+        op="choose_tokens",
+        name="numba",
+        address="kernels.sampling.numba_cpu:choose_tokens",
+        unsuited=_no_loops,
+    ),
 )
-"""The library's products and compiled loops between them; all of them or none suit a model."""
+"""The library's products with compiled loops between them, all of them or none; and the choice."""
 
 
 def load(implementation: Implementation) -> Callable[..., object]:
