@@ -31,7 +31,7 @@ from kernels.cases_selection import (
     score_case,
 )
 from kernels.cases_verification import FEWER_ROWS, verify_case
-from kernels.formats import FP8_GROUP64_TAIL, PACKED_FORMATS
+from kernels.formats import FP8_GROUP64_TAIL, FP8_GROUP128, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
 
@@ -172,6 +172,9 @@ RELEASE_CASES = (
     attend_case(64, 512, 128, 512, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL), has_pages=True),
     score_case(32, 128, 4096, formats.FP4_GROUP32),
     score_case(32, 128, 4096, formats.FP4_GROUP32, is_shared=True),
+    insert_case(128, 64, FP8_GROUP128, has_norm=True, has_pages=True),
+    score_case(64, 128, 4096, FP8_GROUP128, has_pages=True),
+    score_case(64, 128, 4096, FP8_GROUP128, is_shared=True, has_pages=True),
     best_case(4096, 512),
     best_case(16_384, 512),
     candidate_case(32_768, 8, 2048),
@@ -198,6 +201,14 @@ CHECKED_CASES = (
     *(insert_case(512, 64, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=True, has_pages=True),
     insert_case(512, 64, FP8_GROUP64_TAIL, has_norm=False),
+    *(insert_case(128, 64, FP8_GROUP128, has_norm=False, has_pages=p) for p in (True, False)),
+    insert_case(512, 64, FP8_GROUP128, has_norm=True),
+    latents_case(128, 64, FP8_GROUP128, has_pairs=True),
+    score_case(64, 128, 1000, FP8_GROUP128),
+    score_case(64, 128, 1000, FP8_GROUP128, is_shared=True),
+    score_case(64, 128, 1000, None, is_shared=True),
+    score_blocks_case(64, 128, 8192, FP8_GROUP128, 8, 256),
+    round_case(128, FP8_GROUP128),
     attend_case(64, 512, 128, 512, (None, None)),
     attend_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
     attend_case(8, 512, 128, 0, (formats.FP8_GROUP32, None)),  # a share of the heads
@@ -273,6 +284,14 @@ SMALL_CASES = (
     logprobs_case(8200, 3),
     logprobs_case(50, 40),  # by the definition
     *(round_case(64, p) for p in PACKED_FORMATS),
+    round_case(256, FP8_GROUP128),
+    insert_case(128, 64, FP8_GROUP128, has_norm=True, has_pages=True),
+    insert_case(128, 64, FP8_GROUP128, has_norm=False, has_pages=True),
+    insert_case(256, 64, FP8_GROUP128, has_norm=False),
+    score_case(4, 128, 100, FP8_GROUP128, has_pages=True),
+    score_case(20, 128, 150, FP8_GROUP128, is_shared=True, has_pages=True),
+    score_case(4, 256, 60, FP8_GROUP128),  # two scales a key
+    score_blocks_case(4, 128, 100, FP8_GROUP128, 4, 7),
     look_up_case(4, 2, 32),
     look_up_case(3, 3, 20),
     gated_add_case(2, 192),

@@ -7,18 +7,33 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from kernels.cache_ops.reference import Pages
+from kernels.cache_ops.reference import CachedRows, Pages
 from kernels.case import Arguments, Case, Run, normal
-from kernels.cases_attention import make_cache, stored_bytes
+from kernels.cases_attention import in_pages, make_cache, stored_bytes
 from kernels.sampling.reference import Choice, Narrowing, SamplingRules
 from kernels.topk.reference import Blocks
 
 PER_BLOCK = 16
+NO_BLOCK = 2_147_480_000  # in a table where nobody looks: an address that does not exist
 
 
 def _pages(tables: int, n: int, blocks: int, device: torch.device) -> Pages:
     drawn = torch.rand(tables, blocks, device=device).argsort(1)
     return Pages(table=drawn[:, : -(-n // PER_BLOCK)].contiguous(), rows_per_block=PER_BLOCK)
+
+
+def _alone(keys: CachedRows, pages: Pages, counts: Tensor) -> tuple[CachedRows, Pages]:
+    """NaN in the keys that no query sees, and blocks that do not exist where no table is read."""
+    tables = len(pages.table)
+    most = counts.view(tables, -1).amax(1) if len(counts) else counts.new_zeros(tables)
+    logical = torch.arange(pages.table.shape[1] * PER_BLOCK, device=counts.device)
+    seen = logical < most[:, None]
+    dead = torch.ones(len(keys.tensor), dtype=torch.bool, device=counts.device)
+    dead[pages.physical(logical.expand(tables, -1))[seen]] = False
+    held = keys.tensor.clone()
+    held[dead] = 0xFF if keys.packing else torch.nan
+    table = torch.where(seen[:, ::PER_BLOCK], pages.table, NO_BLOCK)
+    return replace(keys, tensor=held), replace(pages, table=table)
 
 
 def _scores_observed(run: Run, arguments: Arguments) -> object:
@@ -29,8 +44,9 @@ def _scores_observed(run: Run, arguments: Arguments) -> object:
 
 
 def score_case(
-    heads: int, width: int, context: int, packing: str | None, *, is_shared: bool = False
-) -> Case:
+    heads: int, width: int, context: int, packing: str | None, *, is_shared: bool = False,
+    has_pages: bool = False,
+) -> Case:  # fmt: skip
     """Contexts of every length, none included; shared ones are those of one sequence."""
     blocks = -(-context // PER_BLOCK) + 3
 
@@ -40,13 +56,16 @@ def score_case(
         queries = normal((rows, heads, width), dtype, device)
         weights = normal((rows, heads), dtype, device)
         pages = _pages(1 if is_shared else rows, context, blocks, device)
+        keys, pages = _alone(keys, pages, counts)
+        keys = in_pages(keys) if has_pages else keys
         return queries, weights, keys, pages, counts, context
 
     keys_bytes = stored_bytes(context, width, packing) // 2
     return Case(
         op="score_rows",
         name=f"{heads} heads of {width}, {context} {packing or 'plain'}"
-        + (" shared" if is_shared else ""),
+        + (" shared" if is_shared else "")
+        + (" paged" if has_pages else ""),
         make=make,
         bytes_per_row=lambda size: (
             heads * (width + 1) * size + 4 * context + (0 if is_shared else keys_bytes)
@@ -136,7 +155,7 @@ def score_blocks_case(
         counts = torch.randint(0, context + 1, (rows,), device=device)
         queries = normal((rows, heads, width), dtype, device)
         weights = normal((rows, heads), dtype, device)
-        table = _pages(rows, context, pages, device)
+        keys, table = _alone(keys, _pages(rows, context, pages, device), counts)
         blocks = _some_blocks(rows, context, block, keep, device)
         return queries, weights, keys, table, counts, blocks
 

@@ -194,14 +194,14 @@ def _packed() -> Iterator[Launch]:
 
 
 def _caches() -> Iterator[Launch]:
-    for packing in range(5):
+    for packing, width in ((0, 512), (1, 512), (2, 512), (3, 512), (4, 512), (5, 128)):
         yield Launch(
             address="kernels.cache_ops.triton_cuda:insert_kernel",
             types=typed("x", "*bf16")
             | typed("weight cos sin", "*fp32")
             | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
             | typed("row_stride turn_width cache_stride page_stride", "i32"),
-            constants={"HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": 512},
+            constants={"HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": width},
             warps=1,
         )
     for own, chosen in ((0, 0), (1, 2)):
@@ -267,22 +267,27 @@ def _hopper_attention() -> Iterator[Launch]:
 
 def _selection() -> Iterator[Launch]:
     indexer, topk = "kernels.indexer.triton_cuda", "kernels.topk.triton_cuda"
+    released = {"FORMAT": 3, "PAGE": 0, "HEADS": 32, "PARTS": 4}
+    before = {"FORMAT": 5, "PAGE": 64, "HEADS": 64, "PARTS": 2}  # DeepSeek-V4
     for name, each, more, extra in (
-        ("score_kernel", "TILES", "spans", {}),
-        ("score_blocks_kernel", "TILES", "spans shared", {"BLOCK_ROWS": 8}),
-        ("score_shared_kernel", "QUERIES", "tiles groups shared", {"TOGETHER": 4}),
+        ("score_kernel", "TILES", "spans", released),
+        ("score_blocks_kernel", "TILES", "spans shared", {"BLOCK_ROWS": 8, **released}),
+        ("score_shared_kernel", "QUERIES", "tiles groups shared", {"TOGETHER": 4, **released}),
+        ("score_kernel", "TILES", "spans", before),
+        ("score_kernel", "TILES", "spans", {**before, "PAGE": 0}),
+        ("score_shared_kernel", "QUERIES", "tiles groups shared", {"TOGETHER": 2, **before}),
     ):
         yield Launch(
             address=f"{indexer}:{name}",
             types=typed("queries weights", "*bf16")
             | {"keys": "*u8", "out": "*fp32"}
             | typed("table counts blocks", "*i64")
-            | typed(f"heads context {more} per_block table_stride", "i32"),
+            | typed(f"heads context {more} per_block table_stride page_stride", "i32"),
             constants={
-                "SHIFT": 7, "FORMAT": 3, "WIDTH": 128, "HEADS": 32, "KEYS": 128, each: 4,
-                "STAGES": 1, "IN_QUARTERS": True, **extra,
+                "SHIFT": 7, "WIDTH": 128, "KEYS": 128, each: 4, "STAGES": 1, "IN_ASSEMBLY": True,
+                **extra,
             },
-            even=("heads", "context"),
+            even=("heads", "context", "page_stride"),
         )  # fmt: skip
     yield Launch(
         address=f"{indexer}:block_score_kernel",

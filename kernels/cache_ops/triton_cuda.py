@@ -21,10 +21,15 @@ from kernels.rotary.reference import Rotation
 
 
 @triton.jit
-def tailed_places(row, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
-    """Where the data and the scales begin of rows whose last 64 values stay bfloat16."""
-    HELD: tl.constexpr = WIDTH + 64
-    SCALES: tl.constexpr = WIDTH // 64
+def sectioned_places(
+    row, page_stride, FORMAT: tl.constexpr, PAGE: tl.constexpr, WIDTH: tl.constexpr
+):
+    """Where the data and the scales begin of rows of DeepSeek-V4, in pages or without.
+
+    FORMAT 4: the last 64 values stay bfloat16, and a byte pads the scales. 5: float32 scales.
+    """
+    HELD: tl.constexpr = WIDTH + 64 if FORMAT == 4 else WIDTH
+    SCALES: tl.constexpr = WIDTH // 64 if FORMAT == 4 else WIDTH // 32
     if PAGE == 0:
         data = row * (HELD + SCALES)
         scales = data + HELD
@@ -33,6 +38,13 @@ def tailed_places(row, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
         data = page + row % PAGE * HELD
         scales = page + PAGE * HELD + row % PAGE * SCALES
     return data, scales
+
+
+@triton.jit
+def wide_scales(cache, scales, inside, GROUPS: tl.constexpr):
+    """float32 scales of rows that begin at bytes `scales` [n], zeros elsewhere: [n, GROUPS]."""
+    here = (cache + scales).to(tl.pointer_type(tl.float32))[:, None]
+    return tl.load(here + tl.arange(0, GROUPS)[None, :], mask=inside[:, None], other=0.0)
 
 
 @triton.jit
@@ -47,9 +59,9 @@ def cached_values(
     DTYPE: tl.constexpr,
 ):
     """Values of int64 rows [n] in a dtype, zeros where one is not inside: [n, WIDTH]."""
+    at = tl.arange(0, WIDTH)
     if FORMAT == 4:
-        data, scales = tailed_places(row, page_stride, PAGE, WIDTH)
-        at = tl.arange(0, WIDTH)
+        data, scales = sectioned_places(row, page_stride, FORMAT, PAGE, WIDTH)
         seen, is_tail = inside[:, None], (at >= WIDTH - 64)[None, :]
         here = (cache + data)[:, None]
         byte = tl.load(here + at[None, :], mask=seen & ~is_tail, other=0)
@@ -59,6 +71,15 @@ def cached_values(
         high = tl.load(here + 1, mask=seen & is_tail, other=0).to(tl.int32)
         tail = ((high << 24) | (low << 16)).to(tl.float32, bitcast=True)
         result = tl.where(is_tail, tail, e4m3_value(byte) * ue8m0_value(scale)).to(DTYPE)
+    elif FORMAT == 5:
+        GROUPS: tl.constexpr = WIDTH // 128
+        data, scales = sectioned_places(row, page_stride, FORMAT, PAGE, WIDTH)
+        here = (cache + data)[:, None] + at[None, :]
+        byte = tl.load(here, mask=inside[:, None], other=0)
+        scale = wide_scales(cache, scales, inside, GROUPS)[:, :, None]
+        spread = tl.broadcast_to(scale, (row.shape[0], GROUPS, 128))
+        spread = tl.reshape(spread, (row.shape[0], WIDTH))
+        result = (e4m3_value(byte) * spread).to(DTYPE)
     else:
         result = stored_values(cache, row, inside, FORMAT, WIDTH, DTYPE)
     return result
@@ -67,7 +88,7 @@ def cached_values(
 @triton.jit
 def store_tailed(cache, row, x, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
     """Pack float32 x [WIDTH] as `cached_values` of format 4 reads it."""
-    data, scales = tailed_places(row, page_stride, PAGE, WIDTH)
+    data, scales = sectioned_places(row, page_stride, 4, PAGE, WIDTH)
     divided, scale, _ = divided_groups(x, 4, WIDTH)
     at = tl.arange(0, WIDTH)
     is_tail = at >= WIDTH - 64
@@ -76,6 +97,17 @@ def store_tailed(cache, row, x, page_stride, PAGE: tl.constexpr, WIDTH: tl.const
     tl.store(cache + scales + group, tl.where(group < WIDTH // 64 - 1, scale, 0).to(tl.uint8))
     tail = (cache + data + WIDTH - 64).to(tl.pointer_type(tl.bfloat16))
     tl.store(tail + at - (WIDTH - 64), x.to(tl.bfloat16), mask=is_tail)
+
+
+@triton.jit
+def store_wide_scaled(cache, row, x, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
+    """Pack float32 x [WIDTH] as `cached_values` of format 5 reads it."""
+    data, scales = sectioned_places(row, page_stride, 5, PAGE, WIDTH)
+    divided, _, factor = divided_groups(x, 5, WIDTH)
+    code = tl.reshape(e4m3_code(divided), (WIDTH,))
+    tl.store(cache + data + tl.arange(0, WIDTH), code)
+    here = (cache + scales).to(tl.pointer_type(tl.float32))
+    tl.store(here + tl.arange(0, WIDTH // 128), factor)
 
 
 @triton.jit
@@ -94,6 +126,8 @@ def store_row(
         tl.store(cache + row * cache_stride + tl.arange(0, WIDTH), y)
     elif FORMAT == 4:
         store_tailed(cache, row, y, page_stride, PAGE, WIDTH)
+    elif FORMAT == 5:
+        store_wide_scaled(cache, row, y, page_stride, PAGE, WIDTH)
     else:
         store_packed(cache + row * cache_stride, y, FORMAT, WIDTH)
 

@@ -145,11 +145,11 @@ def score_ahead_kernel(
         pages = table + row * table_stride
         last = end - 1
         page = page_of(pages, tl.minimum(start + lane, last), per_block, SHIFT)
-        columns, share = query_columns(queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, True)
+        columns, share = query_columns(queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, 4)
         for tile in tl.range(start, end, KEYS, num_stages=STAGES):
             at = tl.minimum(tile + lane, last)
             word, scale = key_words(keys, place_of(page, at, per_block, SHIFT), WIDTH)
             page = page_of(pages, tl.minimum(tile + KEYS + lane, last), per_block, SHIFT)
             held = quarters_of(word, scale, WIDTH, IN_ASSEMBLY)
-            score = tl.sum(rectified_products(held, columns, share, True), 1)
+            score = tl.sum(rectified_products(held, columns, share, 4), 1)
             tl.store(here + at, score)

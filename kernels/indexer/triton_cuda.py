@@ -1,7 +1,7 @@
 """Scores of index keys that are read where they lie: a tile of keys, decoded once, meets queries.
 
 Keys are the rows of the matrix product: they go from memory through registers into it, and a
-score is a sum within a few threads.
+score is a sum within a few threads (`kernels.indexer.triton_keys`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,19 @@ from torch import Tensor
 from kernels import formats
 from kernels.cache_ops.reference import CachedRows, Pages
 from kernels.indexer.triton_ahead import SCORES, score_ahead_kernel
-from kernels.indexer.triton_keys import key_tile, query_columns, rectified_products
+from kernels.indexer.triton_keys import (
+    NARROWEST_QUARTER,
+    key_places,
+    key_scales,
+    key_tile,
+    query_columns,
+    rectified_products,
+)
 from kernels.quantize.triton_cuda import NUMBERS
 from kernels.topk.reference import Blocks
 from kernels.topk.triton_cuda import Names, launch_best, shape_for
 from kernels.tuning import chosen
 
-NARROWEST_QUARTER = 16  # of a matrix instruction
 TUNABLES = (SCORES,)
 
 
@@ -41,14 +47,17 @@ def score_kernel(
     spans,
     per_block,
     table_stride,
+    page_stride,
     SHIFT: tl.constexpr,
     FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
     TILES: tl.constexpr,
     STAGES: tl.constexpr,
-    IN_QUARTERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    IN_ASSEMBLY: tl.constexpr,
 ):
     """One query against `TILES` tiles of keys."""
     row = (tl.program_id(0) // spans).to(tl.int64)
@@ -63,16 +72,19 @@ def score_kernel(
         end = count
     if start < end:
         columns, share = query_columns(
-            queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, IN_QUARTERS
+            queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, PARTS
         )
         pages = table + row * table_stride
         for tile in tl.range(start, end, KEYS, num_stages=STAGES):
             at = tile + tl.arange(0, KEYS)
+            place = key_places(pages, at, at < count, per_block, SHIFT)
             held = key_tile(
-                keys, pages, at, at < count, per_block, SHIFT, FORMAT, WIDTH,
-                queries.dtype.element_ty, IN_QUARTERS,
+                keys, place, at < count, page_stride, FORMAT, PAGE, WIDTH,
+                queries.dtype.element_ty, PARTS, IN_ASSEMBLY,
             )  # fmt: skip
-            score = tl.sum(rectified_products(held, columns, share, IN_QUARTERS), 1)
+            score = tl.sum(rectified_products(held, columns, share, PARTS), 1)
+            if PARTS == 2:
+                score *= key_scales(keys, place, at < count, page_stride, PAGE, WIDTH)
             tl.store(here + at, score, mask=at < count)
 
 
@@ -90,15 +102,18 @@ def score_blocks_kernel(
     shared,
     per_block,
     table_stride,
+    page_stride,
     blocks,
     SHIFT: tl.constexpr,
     FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
     TILES: tl.constexpr,
     STAGES: tl.constexpr,
-    IN_QUARTERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    IN_ASSEMBLY: tl.constexpr,
     BLOCK_ROWS: tl.constexpr,
 ):
     """One query against `TILES` tiles of the rows of its blocks."""
@@ -106,9 +121,7 @@ def score_blocks_kernel(
     start = tl.program_id(0) % spans * (KEYS * TILES)
     count = tl.load(counts + row)
     blocks += row * (context // BLOCK_ROWS)
-    columns, share = query_columns(
-        queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, IN_QUARTERS
-    )
+    columns, share = query_columns(queries, weights, row, row + 1, heads, WIDTH, HEADS, 1, PARTS)
     pages = table + row // shared * table_stride
     end = tl.minimum(start + KEYS * TILES, context)
     for tile in tl.range(start, end, KEYS, num_stages=STAGES):
@@ -116,11 +129,14 @@ def score_blocks_kernel(
         block = tl.load(blocks + at // BLOCK_ROWS, mask=at < context, other=-1)
         logical = block * BLOCK_ROWS + at % BLOCK_ROWS
         inside = (block >= 0) & (logical < count)
+        place = key_places(pages, logical, inside, per_block, SHIFT)
         held = key_tile(
-            keys, pages, logical, inside, per_block, SHIFT, FORMAT, WIDTH, queries.dtype.element_ty,
-            IN_QUARTERS,
+            keys, place, inside, page_stride, FORMAT, PAGE, WIDTH, queries.dtype.element_ty, PARTS,
+            IN_ASSEMBLY,
         )  # fmt: skip
-        score = tl.sum(rectified_products(held, columns, share, IN_QUARTERS), 1)
+        score = tl.sum(rectified_products(held, columns, share, PARTS), 1)
+        if PARTS == 2:
+            score *= key_scales(keys, place, inside, page_stride, PAGE, WIDTH)
         score = tl.where(inside, score, float("-inf"))
         tl.store(out + row * context + at, score, mask=at < context)
 
@@ -140,15 +156,18 @@ def score_shared_kernel(
     shared,
     per_block,
     table_stride,
+    page_stride,
     SHIFT: tl.constexpr,
     FORMAT: tl.constexpr,
+    PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
     HEADS: tl.constexpr,
     KEYS: tl.constexpr,
     QUERIES: tl.constexpr,
     TOGETHER: tl.constexpr,
     STAGES: tl.constexpr,
-    IN_QUARTERS: tl.constexpr,
+    PARTS: tl.constexpr,
+    IN_ASSEMBLY: tl.constexpr,
 ):
     """A tile of keys against up to `QUERIES` of the `shared` consecutive queries of a table."""
     group = tl.program_id(0) % groups
@@ -163,16 +182,19 @@ def score_shared_kernel(
     stop = begin
     if tile * KEYS < most:
         stop = end
+        place = key_places(table + sequence * table_stride, at, at < most, per_block, SHIFT)
         held = key_tile(
-            keys, table + sequence * table_stride, at, at < most, per_block, SHIFT, FORMAT, WIDTH,
-            queries.dtype.element_ty, IN_QUARTERS,
+            keys, place, at < most, page_stride, FORMAT, PAGE, WIDTH, queries.dtype.element_ty,
+            PARTS, IN_ASSEMBLY,
         )  # fmt: skip
         for row in tl.range(begin, end, TOGETHER, num_stages=STAGES):
             columns, share = query_columns(
-                queries, weights, row, end, heads, WIDTH, HEADS, TOGETHER, IN_QUARTERS
+                queries, weights, row, end, heads, WIDTH, HEADS, TOGETHER, PARTS
             )
-            product = rectified_products(held, columns, share, IN_QUARTERS)
+            product = rectified_products(held, columns, share, PARTS)
             score = tl.sum(tl.reshape(product, (KEYS, TOGETHER, HEADS)), 2)
+            if PARTS == 2:
+                score *= key_scales(keys, place, at < most, page_stride, PAGE, WIDTH)[:, None]
             member = row + tl.arange(0, TOGETHER)
             count = tl.load(counts + member, mask=member < end, other=0)
             score = tl.where(at[:, None] < count[None, :], score, float("-inf"))
@@ -217,7 +239,9 @@ class Shape:
 
 
 QUARTERS = Shape(registers=128)
+HALVES = Shape()
 WHOLE = Shape(keys=64, tiles=1)
+SHAPES = {1: WHOLE, 2: HALVES, 4: QUARTERS}  # by the parts of a key
 FEW_QUERIES = 16  # that share keys; so few leave columns idle
 FEW_PROGRAMS = 1000  # below it, devices idle: each program takes one tile
 RESIDENT_PROGRAMS = 528  # at once on a large device: programs that read ahead take more tiles
@@ -228,7 +252,7 @@ def score_rows(
     queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor, context: int
 ) -> Tensor:
     """See kernels.indexer.reference; keys a power of two wide."""
-    shape = QUARTERS if _in_quarters(queries, keys) else WHOLE
+    shape = SHAPES[_parts(queries, keys)]
     if shape is QUARTERS and len(queries) == len(pages.table):
         shape = _tuned_shape()
     return launch_scores(queries, weights, keys, pages, counts, context, shape)
@@ -251,7 +275,7 @@ def score_blocks(
     blocks: Blocks,
 ) -> Tensor:  # fmt: skip
     """See kernels.indexer.reference; keys a power of two wide."""
-    shape = QUARTERS if _in_quarters(queries, keys) else WHOLE
+    shape = SHAPES[_parts(queries, keys)]
     common, constants = _arguments(queries, weights, keys, pages, counts, shape)
     rows, context = len(queries), blocks.index.shape[1] * blocks.rows
     out = torch.empty((rows, context), dtype=torch.float32, device=queries.device)
@@ -260,8 +284,9 @@ def score_blocks(
         spans = triton.cdiv(context, each * shape.keys)
         score_blocks_kernel[(rows * spans,)](
             *common, out, queries.shape[1], context, spans, rows // len(pages.table),
-            pages.rows_per_block, pages.table.stride(0), blocks.index.contiguous(), TILES=each,
-            BLOCK_ROWS=blocks.rows, **constants, **_most(shape),
+            pages.rows_per_block, pages.table.stride(0), keys.page_stride,
+            blocks.index.contiguous(), TILES=each, BLOCK_ROWS=blocks.rows, **constants,
+            **_most(shape),
         )  # fmt: skip
     return out
 
@@ -276,16 +301,15 @@ def launch_scores(
     if not out.numel():
         return out
     common, constants = _arguments(queries, weights, keys, pages, counts, shape)
-    paging = (pages.rows_per_block, pages.table.stride(0))
+    paging = (pages.rows_per_block, pages.table.stride(0), keys.page_stride)
     shared = rows // len(pages.table)
     if shared == 1:
         each = _tiles(rows, context, shape)
         spans = triton.cdiv(context, each * shape.keys)
         kernel = score_kernel
         if shape.is_ahead:
-            kernel = score_ahead_kernel
-            del constants["FORMAT"], constants["IN_QUARTERS"]
-            constants["IN_ASSEMBLY"] = queries.is_cuda
+            kernel, paging = score_ahead_kernel, paging[:2]
+            del constants["FORMAT"], constants["PAGE"], constants["PARTS"]
         kernel[(rows * spans,)](
             *common, out, heads, context, spans, *paging, TILES=each, **constants, **_most(shape)
         )
@@ -324,13 +348,15 @@ def candidate_blocks(scores: Tensor, counts: Tensor, block: int, keep: int) -> T
     return launch_best(best, keep, Names(), shape_for(best))
 
 
-def _in_quarters(queries: Tensor, keys: CachedRows) -> bool:
-    return (
-        keys.packing == formats.FP4_GROUP32
-        and queries.dtype == torch.bfloat16
-        and queries.device.type == "cuda"  # the interpreter runs no assembly
-        and queries.shape[-1] >= 4 * NARROWEST_QUARTER
-    )
+def _parts(queries: Tensor, keys: CachedRows) -> int:
+    """In how many parts a key is multiplied."""
+    if queries.dtype != torch.bfloat16:
+        return 1
+    width = queries.shape[-1]
+    if keys.packing == formats.FP8_GROUP128 and width == 128:  # one scale a key
+        return 2
+    has_quarters = queries.is_cuda and width >= 4 * NARROWEST_QUARTER  # in assembly alone
+    return 4 if keys.packing == formats.FP4_GROUP32 and has_quarters else 1
 
 
 def _arguments(
@@ -342,11 +368,13 @@ def _arguments(
     return (*ours, keys.tensor, pages.table, counts.contiguous()), {
         "SHIFT": _shift(pages.rows_per_block),
         "FORMAT": NUMBERS[keys.packing],
+        "PAGE": keys.page_rows or 0,
         "WIDTH": width,
         "HEADS": max(triton.next_power_of_2(heads), 16),
         "KEYS": shape.keys,
         "STAGES": shape.stages,
-        "IN_QUARTERS": _in_quarters(queries, keys),
+        "PARTS": _parts(queries, keys),
+        "IN_ASSEMBLY": queries.is_cuda,
         "num_warps": shape.warps,
     }
 

@@ -1,7 +1,7 @@
-"""Index keys as a product takes them: tiles read where they lie and decoded, and the queries.
+"""Tiles of index keys, and the columns of queries that they are multiplied with.
 
-Packed keys are multiplied in four parts, by the place of a nibble in 16 bits, so that nothing is
-moved to bring the values of a key together.
+Packed keys are multiplied in parts, four by the place of a nibble in 16 bits or two by that of a
+byte, so that nothing is moved to bring the values of a key together.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from kernels.quantize.triton_cuda import stored_values
+from kernels.cache_ops.triton_cuda import cached_values, sectioned_places, wide_scales
+from kernels.quantize.triton_operands import fp8_planes
+
+NARROWEST_QUARTER = 16  # of a matrix instruction
 
 # Pairs of 16 bits to pairs of bfloat16, one nibble of each, times a factor: a magnitude put at
 # the bottom of the exponent is the value over 2^126.
@@ -65,11 +68,19 @@ def key_quarters(keys, place, inside, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def key_tile(
-    keys, table, logical, inside, per_block, SHIFT: tl.constexpr, FORMAT: tl.constexpr,
-    WIDTH: tl.constexpr, DTYPE: tl.constexpr, IN_QUARTERS: tl.constexpr,
-):  # fmt: skip
-    """Logical rows by their page table, whole or in quarters; zeros where one is not inside.
+def key_halves(keys, data, inside, WIDTH: tl.constexpr, IN_ASSEMBLY: tl.constexpr):
+    """Even and odd values of e4m3 rows that begin at bytes `data` [rows], without their scales:
+    bfloat16 [rows, WIDTH // 2] each, zeros where a row is not inside.
+    """
+    words = (keys + data).to(tl.pointer_type(tl.uint16), bitcast=True)[:, None]
+    word = tl.load(words + tl.arange(0, WIDTH // 2)[None, :], mask=inside[:, None], other=0)
+    factor = tl.full(word.shape, 1.329227995784916e36, tl.float32).to(tl.bfloat16)  # 2^120
+    return fp8_planes(word, factor, IN_ASSEMBLY)
+
+
+@triton.jit
+def key_places(table, logical, inside, per_block, SHIFT: tl.constexpr):
+    """Where logical rows lie by their page table.
 
     Pages have 2^SHIFT rows, or `per_block` where SHIFT is below 0.
     """
@@ -77,21 +88,39 @@ def key_tile(
         block, within = logical >> SHIFT, logical & ((1 << SHIFT) - 1)
     else:
         block, within = logical // per_block, logical % per_block
-    page = tl.load(table + block, mask=inside, other=0).to(tl.int64)
-    place = page * per_block + within
-    if IN_QUARTERS:
+    return tl.load(table + block, mask=inside, other=0).to(tl.int64) * per_block + within
+
+
+@triton.jit
+def key_tile(
+    keys, place, inside, page_stride, FORMAT: tl.constexpr, PAGE: tl.constexpr,
+    WIDTH: tl.constexpr, DTYPE: tl.constexpr, PARTS: tl.constexpr, IN_ASSEMBLY: tl.constexpr,
+):  # fmt: skip
+    """Rows that lie at `place`, whole or in PARTS; zeros where one is not inside."""
+    if PARTS == 4:
         tile = key_quarters(keys, place, inside, WIDTH)
+    elif PARTS == 2:
+        data, _ = sectioned_places(place, page_stride, FORMAT, PAGE, WIDTH)
+        tile = key_halves(keys, data, inside, WIDTH, IN_ASSEMBLY)
     else:
-        tile = (stored_values(keys, place, inside, FORMAT, WIDTH, DTYPE),)
+        values = cached_values(keys, place, inside, page_stride, FORMAT, PAGE, WIDTH, DTYPE)
+        tile = (values,)
     return tile
+
+
+@triton.jit
+def key_scales(keys, place, inside, page_stride, PAGE: tl.constexpr, WIDTH: tl.constexpr):
+    """The one scale of each row whose values came in halves: [rows]."""
+    _, scales = sectioned_places(place, page_stride, 5, PAGE, WIDTH)
+    return tl.sum(wide_scales(keys, scales, inside, 1), 1)
 
 
 @triton.jit
 def query_columns(
     queries, weights, row, end, heads, WIDTH: tl.constexpr, HEADS: tl.constexpr,
-    TOGETHER: tl.constexpr, IN_QUARTERS: tl.constexpr,
+    TOGETHER: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """The heads of `TOGETHER` queries, those before `end`, as columns, whole or in quarters as
+    """The heads of `TOGETHER` queries, those before `end`, as columns, whole or in parts as
     keys are, and their weights.
     """
     lane = tl.arange(0, TOGETHER * HEADS)
@@ -102,23 +131,27 @@ def query_columns(
     at = tl.arange(0, WIDTH)[None, :]
     query = tl.load(queries + here[:, None] * WIDTH + at, mask=inside[:, None], other=0.0)
     share = tl.load(weights + here, mask=inside, other=0.0).to(tl.float32)
-    if IN_QUARTERS:
+    if PARTS == 4:
         even, odd = tl.split(tl.reshape(query, (TOGETHER * HEADS, WIDTH // 4, 2, 2)))
         first, third = tl.split(even)
         second, fourth = tl.split(odd)
         columns = (tl.trans(first), tl.trans(second), tl.trans(third), tl.trans(fourth))
         share *= REBASED
+    elif PARTS == 2:
+        even, odd = tl.split(tl.reshape(query, (TOGETHER * HEADS, WIDTH // 2, 2)))
+        columns = (tl.trans(even), tl.trans(odd))
     else:
         columns = (tl.trans(query),)
     return columns, share
 
 
 @triton.jit
-def rectified_products(tile, columns, share, IN_QUARTERS: tl.constexpr):
+def rectified_products(tile, columns, share, PARTS: tl.constexpr):
     """weight * relu(key . query) of a tile of keys and each column: [keys, columns]."""
     product = tl.dot(tile[0], columns[0], input_precision="ieee")
-    if IN_QUARTERS:
+    if PARTS > 1:
         product = tl.dot(tile[1], columns[1], product)
+    if PARTS > 2:
         product = tl.dot(tile[2], columns[2], product)
         product = tl.dot(tile[3], columns[3], product)
     product = tl.maximum(product, 0.0, propagate_nan=tl.PropagateNan.ALL)

@@ -15,12 +15,14 @@ FP8_GROUP32 = 1
 FP4_GROUP16 = 2
 FP4_GROUP32 = 3
 FP8_GROUP64_TAIL = 4
+FP8_GROUP128 = 5
 NUMBERS = {
     None: PLAIN,
     "fp8_e4m3_group32_ue8m0": FP8_GROUP32,
     "fp4_e2m1_group16_e4m3": FP4_GROUP16,
     "fp4_e2m1_group32_ue8m0": FP4_GROUP32,
     "fp8_e4m3_group64_ue8m0_tail64": FP8_GROUP64_TAIL,
+    "fp8_e4m3_group128_float32": FP8_GROUP128,
 }
 """Packings as kernels take them."""
 
@@ -111,8 +113,12 @@ def stored_values(
 
 @triton.jit
 def divided_groups(x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
-    """float32 x [WIDTH] over the scales of its groups [groups, group], scale bytes and values."""
-    GROUP: tl.constexpr = 16 if FORMAT == 2 else (64 if FORMAT == 4 else 32)
+    """float32 x [WIDTH] over the scales of its groups [groups, group], scale bytes and values.
+
+    The values are those of the bytes, in every format.
+    """
+    WIDE: tl.constexpr = 64 if FORMAT == 4 else (128 if FORMAT == 5 else 32)
+    GROUP: tl.constexpr = 16 if FORMAT == 2 else WIDE
     GROUPS: tl.constexpr = WIDTH // GROUP
     groups = tl.reshape(x, (GROUPS, GROUP))
     size = tl.abs(groups)
@@ -154,7 +160,10 @@ def store_packed(here, x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
 def round_kernel(x, out, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
     here = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
     divided, _, factor = divided_groups(tl.load(x + here).to(tl.float32), FORMAT, WIDTH)
-    value = e4m3_value(e4m3_code(divided)) if FORMAT == 1 else e2m1_value(e2m1_code(divided))
+    if FORMAT == 1 or FORMAT == 5:
+        value = e4m3_value(e4m3_code(divided))
+    else:
+        value = e2m1_value(e2m1_code(divided))
     tl.store(out + here, tl.reshape(value * factor[:, None], (WIDTH,)))
 
 

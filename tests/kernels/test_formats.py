@@ -12,13 +12,15 @@ from kernels.formats import (
     FP4_GROUP32,
     FP8_GROUP32,
     FP8_GROUP64_TAIL,
+    FP8_GROUP128,
     PACKED_FORMATS,
+    ROW_LAYOUTS,
     pack,
     quantise_dequantise,
     row_bytes,
     unpack,
 )
-from kernels.quantize.reference import FormatError
+from kernels.quantize.reference import FormatError, quantise_groups, ue8m0_value
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "quantisers.safetensors"
 WIDTH = 64
@@ -55,6 +57,7 @@ def test_packed_rows_unpack_to_the_golden_ones_bit_for_bit(fmt):
         (FP4_GROUP16, 512, 288),
         (FP4_GROUP32, 128, 68),
         (FP8_GROUP64_TAIL, 512, 584),
+        (FP8_GROUP128, 128, 132),
     ],
 )
 def test_released_rows_have_their_published_size(fmt, width, expected):
@@ -86,6 +89,48 @@ def test_one_fp8_row_with_a_tail_lies_in_bytes_as_worked_by_hand():
     back = unpack(pack(row, FP8_GROUP64_TAIL), FP8_GROUP64_TAIL, 128, torch.float32)
     assert torch.equal(back, row)
     assert torch.equal(quantise_dequantise(row, FP8_GROUP64_TAIL), row)
+
+
+def test_one_fp8_row_with_a_float32_scale_lies_in_bytes_as_worked_by_hand():
+    row = torch.zeros(128)
+    row[0], row[1], row[127] = 896.0, -2.0, 2.0**-8  # scale 2 = 0x40000000
+    packed = pack(row, FP8_GROUP128)
+    assert packed.tolist() == [0x7E, 0xB8, *[0] * 125, 0x01, 0, 0, 0, 0x40]
+    assert torch.equal(unpack(packed, FP8_GROUP128, 128, torch.float32), row)
+
+
+@given(row=st.lists(finite, min_size=128, max_size=128).map(torch.tensor))
+def test_a_float32_scale_is_the_power_of_two_that_one_byte_would_hold(row):
+    values, scale = quantise_groups(row, 128)
+    packed = pack(row, FP8_GROUP128)
+    assert torch.equal(packed[:128], values.view(torch.uint8))
+    assert torch.equal(packed[128:].clone().view(torch.float32), ue8m0_value(scale))
+    through = through_bytes(row, FP8_GROUP128)
+    assert torch.equal(bits(through), bits(quantise_dequantise(row, FP8_GROUP128)))
+
+
+def test_a_row_that_others_wrote_with_any_float32_scale_is_read_by_it():
+    row = pack(torch.linspace(-3, 3, 128), FP8_GROUP128)
+    held = unpack(row, FP8_GROUP128, 128, torch.float32) / row[128:].clone().view(torch.float32)
+    row[128:] = torch.tensor([0.3]).view(torch.uint8)
+    assert torch.equal(unpack(row, FP8_GROUP128, 128, torch.float32), held * 0.3)
+
+
+def test_a_row_with_a_float32_scale_is_nan_throughout_where_it_held_one():
+    for poison in (torch.nan, torch.inf, -torch.inf):
+        row = torch.ones(2, 256)
+        row[0, 3] = poison
+        for result in (through_bytes(row, FP8_GROUP128), quantise_dequantise(row, FP8_GROUP128)):
+            assert result[0, :128].isnan().all()
+            assert torch.equal(result[0, 128:], row[0, 128:])
+            assert torch.equal(result[1], row[1])
+
+
+@pytest.mark.parametrize("fmt", ROW_LAYOUTS)
+def test_rounding_in_groups_leans_neither_up_nor_down(fmt):
+    rows = torch.randn(400, 128, generator=torch.Generator().manual_seed(1))
+    moved = (quantise_dequantise(rows, fmt) - rows).double()
+    assert moved.mean().abs() < 5 * moved.std() / moved.numel() ** 0.5
 
 
 @pytest.mark.parametrize("width", [64, 100, 0])

@@ -66,7 +66,8 @@ x = torch.randn(60, 64) * torch.logspace(-44, 36, 60)[:, None]
 x[0], x[1, 3], x[2, 5], x[3, 40], x[4] = 0, torch.nan, torch.inf, -torch.inf, -0.0
 x[5:13] = torch.linspace(-470, 470, 512).view(8, 64)  # e4m3 saturates, values between two codes
 x[13:15] = torch.linspace(-8, 8, 129)[:128].view(2, 64)  # ties of e2m1
-for packing in formats.PACKED_FORMATS:
+for packing in (*formats.PACKED_FORMATS, formats.FP8_GROUP128):
+    x = x.view(30, 128) if packing == formats.FP8_GROUP128 else x
     for rows in (x, x.bfloat16()):
         exact = formats.quantise_dequantise(rows, packing)
         found = quantise_dequantise(rows, packing)
