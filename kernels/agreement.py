@@ -86,7 +86,7 @@ def _runs(
     implementation: Implementation, case: Case, dtype: torch.dtype, device: torch.device
 ) -> bool:
     name = str(dtype).removeprefix("torch.")
-    return implementation.needs.lacking(arch_of(device), name, case.head_dim) is None
+    return implementation.needs.lacking(arch_of(device), name, case.head_dim, case.weights) is None
 
 
 def _outcome(

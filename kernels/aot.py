@@ -14,7 +14,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -24,7 +24,18 @@ from kernels.launches import POINTERS, Launch, launches
 from kernels.launches_causal import causal_launches
 from kernels.launches_choice import choice_launches
 from kernels.launches_elementwise import elementwise_launches
+from kernels.launches_matmul import product_launches
 from kernels.launches_variants import variant_launches
+
+
+def every_launch() -> Iterator[Launch]:
+    """All that is compiled."""
+    yield from launches()
+    yield from choice_launches()
+    yield from causal_launches()
+    yield from elementwise_launches()
+    yield from product_launches()
+    yield from variant_launches()
 
 
 def compiled(launch: Launch, arch: int) -> Resources:
@@ -76,11 +87,7 @@ def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) 
     options = parser.parse_args(arguments)
     families = set(options.family) if options.family else None
     found: dict[str, dict[str, Resources]] = {}
-    every = (
-        *launches(), *choice_launches(), *causal_launches(), *elementwise_launches(),
-        *variant_launches(),
-    )  # fmt: skip
-    for one in every:
+    for one in every_launch():
         if families is None or one.family in families:
             kernels = found.setdefault(one.family, {})
             for arch in one.architectures:

@@ -147,7 +147,9 @@ class Bench:
         if self._with_definitions and not case.waits:
             yield "reference", _bound(getattr(REFERENCE, case.op), case)
         for implementation in IMPLEMENTATIONS if self._device.type == "cuda" else ():
-            lacking = implementation.needs.lacking(self._arch, "bfloat16", case.head_dim)
+            lacking = implementation.needs.lacking(
+                self._arch, "bfloat16", case.head_dim, case.weights
+            )
             if implementation.op == case.op and lacking is None:
                 yield implementation.name, _bound(load(implementation), case)
         for peer in peers_of(case.op):

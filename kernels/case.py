@@ -38,6 +38,7 @@ class Case:
     timed_rows: tuple[int, ...] = TIMED_ROWS
     checked_rows: tuple[int, ...] | None = None  # where it is not for the usual counts
     head_dim: int | None = None  # where implementations ask for it
+    weights: str | None = None  # the same
     call: Callable[[Run, Arguments], object] = called
     observe: Callable[[Run, Arguments], object] = called  # the result, where it is not returned
     is_rounding: bool = False  # the result depends on roundings: compared with the same dtype

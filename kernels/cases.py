@@ -18,8 +18,8 @@ from kernels.cases_causal import paged_case, product_case
 from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_logprobs import logprobs_case
-from kernels.cases_matmul import grouped_linear_case, linear_case
-from kernels.cases_moe import experts_case, packed_experts_case, route_case
+from kernels.cases_matmul import grouped_linear_case, linear_case, plain_case
+from kernels.cases_moe import experts_case, fp8_experts_case, packed_experts_case, route_case
 from kernels.cases_selection import (
     best_case,
     best_of_blocks_case,
@@ -165,6 +165,8 @@ RELEASE_CASES = (
     *(linear_case(o, i, (32, 32), 32) for o, i in PRODUCTS),
     *(linear_case(o, i, (128, 128), 128) for o, i in PRODUCTS[:2]),
     grouped_linear_case(8, 1024, 4096, (32, 32), None),
+    plain_case("linear", 5120, 8192),
+    plain_case("wide_linear", 129_280, 5120),
     insert_case(512, 64, formats.FP8_GROUP32, has_norm=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=True),
     latents_case(512, 64, formats.FP4_GROUP16, has_pairs=False),
@@ -194,7 +196,12 @@ RELEASE_CASES = (
 CHECKED_CASES = (
     experts_case(64, 5120, 2048, 6),  # as float64 they fit a device
     *(packed_experts_case(24, 5120, 2304, 6, group) for group in (None, 32)),
+    *(fp8_experts_case(24, 4096, 2048, 6, side, side) for side in (32, 128)),
+    fp8_experts_case(24, 4096, 2048, 6, 32, None),
     replace(packed_experts_case(384, 5120, 2304, 6, 32), checked_rows=(60,)),  # 2^31 words and more
+    replace(fp8_experts_case(256, 4096, 2304, 6, 128, 128), checked_rows=(60,)),
+    replace(fp8_experts_case(8, 5120, 32, 6, 32, 32), checked_rows=(70_000,)),
+    replace(plain_case("linear", 32_768, 128), checked_rows=(70_000,)),
     replace(packed_experts_case(8, 5120, 32, 6, 32), checked_rows=(70_000,)),  # and values
     replace(linear_case(32_768, 128, (32, 32), 32), checked_rows=(70_000,)),
     linear_case(5120, 8192, (32, 32), None),
@@ -223,6 +230,7 @@ CHECKED_CASES = (
 TIMED_CASES = (
     experts_case(384, 5120, 2048, 6),
     packed_experts_case(384, 5120, 2304, 6, 32),
+    fp8_experts_case(256, 4096, 2048, 6, 128, 128),
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
     far_score_case(32, 128, 16_384, formats.FP4_GROUP32),
 )
@@ -243,6 +251,11 @@ SMALL_CASES = (
     experts_case(6, 40, 24, 3),
     packed_experts_case(8, 192, 96, 2, 32),
     packed_experts_case(6, 64, 32, 3, None),  # fewer words than a block has
+    fp8_experts_case(8, 192, 96, 2, 32, 32),
+    fp8_experts_case(4, 256, 128, 2, 128, 128),
+    fp8_experts_case(6, 64, 32, 3, 32, None),
+    plain_case("linear", 70, 100),
+    plain_case("wide_linear", 130, 72),
     linear_case(96, 160, (32, 32), 32),
     linear_case(136, 256, (128, 128), 128),
     linear_case(40, 64, (32, 32), None),

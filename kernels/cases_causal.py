@@ -45,7 +45,6 @@ def product_case(op: str, width: int, outputs: int) -> Case:
         timed_rows=(1, 8, 32, 256, 2048),
         observe=call,
         bfloat16_limit=BFLOAT16_LIMITS.get(op),
-        is_invariant=False,
     )
 
 

@@ -8,8 +8,9 @@ from torch import Tensor
 from kernels.case import Arguments, Case, normal
 from kernels.matmul.weights import Fp8Weight, Mxfp4Weight
 
-AFTER_INNER_ROUNDING = 2.5e-2
-"""Where what lies between two products is rounded to e4m3: a few values move by a whole step."""
+AFTER_INNER_ROUNDING = 5e-2
+"""Where what lies between two products is rounded to e4m3: a few values move by a whole step, up to
+an eighth of them. Of rows with a hundred such values, 4 % were seen."""
 
 
 def random_fp8(
@@ -48,6 +49,27 @@ def _scales(shape: tuple[int, ...], inputs: int, rms: float, device: torch.devic
     return torch.randint(middle - 1, middle + 2, shape, dtype=torch.uint8, device=device)
 
 
+def plain_case(op: str, outputs: int, inputs: int) -> Case:
+    """One plain matrix; the results of `wide_linear` are as wide as logits."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        weight = normal((outputs, inputs), dtype, device) / inputs**0.5
+        return normal((rows, inputs), dtype, device), weight
+
+    def row_bytes(size: int) -> int:
+        return inputs * size + outputs * (4 if op == "wide_linear" else size)
+
+    return Case(
+        op=op,
+        name=f"{outputs} x {inputs}",
+        make=make,
+        bytes_per_row=row_bytes,
+        bytes_shared=lambda rows, size: outputs * inputs * size,
+        flops=lambda rows: 2 * rows * outputs * inputs,
+        timed_rows=(1, 32, 128, 2048),
+    )
+
+
 def linear_case(outputs: int, inputs: int, tile: tuple[int, int], input_group: int | None) -> Case:
     """One matrix of fp8 tiles."""
 
@@ -63,7 +85,6 @@ def linear_case(outputs: int, inputs: int, tile: tuple[int, int], input_group: i
         fixed_bytes=outputs * inputs + outputs * inputs // (tile[0] * tile[1]),
         flops=lambda rows: 2 * rows * outputs * inputs,
         number="bf16" if input_group is None else "fp8",
-        is_invariant=False,
     )
 
 
@@ -84,7 +105,6 @@ def grouped_linear_case(
         fixed_bytes=groups * outputs * inputs * (1 + tile[0] * tile[1]) // (tile[0] * tile[1]),
         flops=lambda rows: 2 * rows * groups * outputs * inputs,
         number="bf16" if input_group is None else "fp8",
-        is_invariant=False,
     )
 
 

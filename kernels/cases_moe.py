@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from kernels.case import Arguments, Case, normal
-from kernels.cases_matmul import AFTER_INNER_ROUNDING, random_mxfp4
+from kernels.cases_matmul import AFTER_INNER_ROUNDING, random_fp8, random_mxfp4
 from kernels.grouped_matmul.reference import Experts
+from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
 
@@ -86,10 +88,51 @@ def packed_experts_case(
 ) -> Case:
     """The same with mxfp4 experts; each third row chooses one expert less, the last none at all."""
 
+    def draw(shape: tuple[int, ...], device: torch.device) -> Mxfp4Weight:
+        return random_mxfp4(shape, input_group, device)
+
+    case = _packed_case(experts, width, inner, top, draw)
+    return replace(
+        case,
+        name=f"{top} of {experts} mxfp4, {width} to {inner}, {_inputs(input_group)}",
+        bytes_shared=lambda rows, size: (
+            3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
+        ),
+        limit=None if input_group is None else AFTER_INNER_ROUNDING,
+    )
+
+
+def fp8_experts_case(
+    experts: int, width: int, inner: int, top: int, side: int, input_group: int | None
+) -> Case:
+    """The same with experts of fp8 in square tiles."""
+
+    def draw(shape: tuple[int, ...], device: torch.device) -> Fp8Weight:
+        return random_fp8(shape, (side, side), input_group, device)
+
+    case = _packed_case(experts, width, inner, top, draw)
+    return replace(
+        case,
+        name=f"{top} of {experts} fp8 by {side}, {width} to {inner}, {_inputs(input_group)}",
+        bytes_shared=lambda rows, size: 3 * width * inner * _drawn_experts(experts, top, rows),
+        number="bf16" if input_group is None else "fp8",
+        limit=None if input_group is None else AFTER_INNER_ROUNDING,
+        weights="experts of fp8 tiles",
+    )
+
+
+def _inputs(group: int | None) -> str:
+    return "inputs " + ("as they are" if group is None else f"in groups of {group}")
+
+
+def _packed_case(
+    experts: int, width: int, inner: int, top: int,
+    draw: Callable[[tuple[int, ...], torch.device], Weight],
+) -> Case:  # fmt: skip
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         held = Experts(
-            gate_up=random_mxfp4((experts, 2 * inner, width), input_group, device),
-            down=random_mxfp4((experts, width, inner), input_group, device),
+            gate_up=draw((experts, 2 * inner, width), device),
+            down=draw((experts, width, inner), device),
             limit=7.0,
         )
         chosen = torch.rand(rows, experts, device=device).topk(top).indices
@@ -100,19 +143,13 @@ def packed_experts_case(
         x, shared = (normal((rows, width), dtype, device) for _ in range(2))
         return x, held, chosen, weights, shared
 
-    inputs = "as they are" if input_group is None else f"in groups of {input_group}"
     return Case(
         op="run_experts",
-        name=f"{top} of {experts} mxfp4, {width} to {inner}, inputs {inputs}",
+        name=f"{top} of {experts}",
         make=make,
         bytes_per_row=lambda size: 3 * width * size + 12 * top,
         waits=True,
         flops=lambda rows: 6 * rows * top * width * inner,
-        bytes_shared=lambda rows, size: (
-            3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
-        ),
-        limit=None if input_group is None else AFTER_INNER_ROUNDING,
-        is_invariant=False,  # the definition, which serves float32, is not
     )
 
 

@@ -62,7 +62,6 @@ def launches() -> Iterator[Launch]:
         warps=1,
     )
     yield from _experts()
-    yield from _packed()
     yield from _caches()
     yield from _hopper_attention()
     yield from _selection()
@@ -121,75 +120,6 @@ def _experts() -> Iterator[Launch]:
         | {"chosen": "*i64"}
         | typed("width blocks", "i32"),
         constants={"TOP": 6, "BLOCK": 1024},
-    )
-
-
-def _packed() -> Iterator[Launch]:
-    # Here, since these import triton.
-    from kernels.grouped_matmul.triton_packed import packed_sizes
-    from kernels.matmul.triton_packed import FewRows
-
-    grouped, matmul = "kernels.grouped_matmul.triton_packed", "kernels.matmul.triton_packed"
-    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
-    for pairs in (192, 3072, 49152):
-        for address, sizes in (
-            (f"{grouped}:gate_up_packed_kernel", packed_sizes(pairs, 384)),
-            (f"{grouped}:down_packed_kernel", packed_sizes(pairs, 384)),
-        ):
-            is_up = "gate_up" in address
-            yield Launch(
-                address=address,
-                types=typed("x out", "*bf16")
-                | tables
-                | typed("gate_up down", "*u16")
-                | typed("per_row width inner blocks", "i32")
-                | {"scales": "*u8", "weights": "*fp32", "limit": "fp32"},
-                constants={"EVEN": True, "IN_ASSEMBLY": True, **sizes.constants}
-                | ({"GROUP": 32} if is_up else {}),
-                warps=sizes.warps,
-                stages=sizes.stages,
-                even=("width", "inner"),
-            )
-    for rows in (16, 32, 128):
-        cut = FewRows.of(rows, 32768, 1280, 1)
-        yield Launch(
-            address=f"{matmul}:few_rows_kernel",
-            types=typed("x out", "*bf16")
-            | {"weight": "*u16", "scales": "*u8"}
-            | typed("rows groups outputs inputs scale_stride slice_blocks", "i32"),
-            constants={"HIGH": 32, "WIDE": 32, "EVEN": True, "IN_ASSEMBLY": True}
-            | {"OUT": cut.outputs, "ROWS": rows, "BLOCK": cut.block},
-            warps=cut.warps,
-            stages=cut.stages,
-            even=("outputs", "inputs"),
-        )
-    yield Launch(
-        address=f"{matmul}:add_slices_kernel",
-        types={"parts": "*fp32", "out": "*bf16", "size": "i32"},
-        constants={"SLICES": 4, "BLOCK": 1024},
-    )
-    yield Launch(
-        address=f"{matmul}:dequantise_kernel",
-        types={"out": "*bf16"}
-        | typed("weight scales", "*u8")
-        | typed("rows inputs blocks scale_stride", "i32"),
-        constants={"TILE_ROWS": 32, "TILE_COLUMNS": 32, "HIGH": 32, "WIDE": 128},
-        even=("inputs",),
-    )
-    groups = "kernels.quantize.triton_groups"
-    for planes in (1, 2, 4):
-        yield Launch(
-            address=f"{groups}:arrange_kernel",
-            types=typed("x out", "*bf16") | typed("width blocks", "i32"),
-            constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024},
-            even=("width",),
-        )
-    yield Launch(
-        address=f"{groups}:quantise_kernel",
-        types={"x": "*bf16", "values": "*u8", "scales": "*fp32"}
-        | typed("width blocks groups scale_stride", "i32"),
-        constants={"GROUP": 128, "BLOCK": 1024},
-        even=("width",),
     )
 
 

@@ -41,8 +41,11 @@ class Needs:
     arch: int | None = None
     dtype: str | None = None
     head_dim: int | None = None
+    weights: str | None = None
 
-    def lacking(self, arch: int | None, dtype: str, head_dim: int | None) -> str | None:
+    def lacking(
+        self, arch: int | None, dtype: str, head_dim: int | None, weights: str | None = None
+    ) -> str | None:
         """What of it is not there, in words."""
         if self.arch not in (None, arch):
             return f"it is written for sm_{self.arch}"
@@ -50,6 +53,8 @@ class Needs:
             return f"it is written for {self.dtype}"
         if self.head_dim not in (None, head_dim):
             return f"it is written for heads of {self.head_dim}"
+        if self.weights not in (None, weights):
+            return f"it is written for {self.weights}"
         return None
 
 
@@ -150,6 +155,13 @@ def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
     )
 
 
+NARROW = Needs(dtype="bfloat16")
+
+
+def _narrow_experts(target: Target, shape: ModelShape) -> str | None:
+    return _experts(target, shape) or NARROW.lacking(target.arch, shape.dtype, None)
+
+
 HOPPER = ("sm_90",)
 _CHECKED = (
     ("linear", "matmul", no_triton),
@@ -192,9 +204,24 @@ _NEW = (
 )
 
 
+_INVARIANT = (
+    ("linear", "matmul", no_triton),
+    ("grouped_linear", "matmul", no_triton),
+    ("wide_linear", "matmul", no_triton),
+    ("norm_linear", "fused_linear", _wide_rows),
+    ("norm_swiglu", "fused_linear", _wide_rows),
+    ("norm_logits", "fused_linear", _wide_rows),
+    ("add_linear", "fused_linear", no_triton),
+)
+_VARYING = {*(op for op, *_ in _INVARIANT), "run_experts", "attend_fresh"}
+"""Cut by the number of rows, or multiplied by the device's library."""
+
+
 def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
     address = f"kernels.{family}.triton_cuda:{op}"
-    return Implementation(op=op, name="triton", address=address, unsuited=unsuited)
+    return Implementation(
+        op=op, name="triton", address=address, unsuited=unsuited, is_invariant=op not in _VARYING
+    )
 
 
 IMPLEMENTATIONS = (
@@ -213,6 +240,14 @@ IMPLEMENTATIONS = (
         )
         for op in ("route", "route_by_softmax")
     ),
+    Implementation(
+        op="run_experts",
+        name="triton fp8",
+        address="kernels.grouped_matmul.triton_fp8:run_experts",
+        unsuited=_narrow_experts,
+        needs=replace(NARROW, weights="experts of fp8 tiles"),
+        is_invariant=False,
+    ),
     *(replace(_triton(*row), checked_on=HOPPER) for row in _CHECKED),
     *(replace(_triton(*row), used_on=HOPPER) for row in _USED),
     *(_triton(*row) for row in _NEW),
@@ -222,6 +257,22 @@ IMPLEMENTATIONS = (
         address="kernels.verification.triton_cuda:verify_apart",
         unsuited=no_triton,
         used_on=HOPPER,
+    ),
+    *(
+        Implementation(
+            op=op,
+            name="invariant",
+            address=f"kernels.{family}.triton_invariant:{op}",
+            unsuited=unsuited,
+        )
+        for op, family, unsuited in _INVARIANT
+    ),
+    Implementation(
+        op="run_experts",
+        name="invariant",
+        address="kernels.grouped_matmul.triton_invariant:run_experts",
+        unsuited=_narrow_experts,
+        needs=NARROW,
     ),
 )
 """In order of preference; an operation without one is served by its definition."""
@@ -246,7 +297,11 @@ def _no_loops(target: Target, shape: ModelShape) -> str | None:
 CPU_IMPLEMENTATIONS = (
     *(
         Implementation(
-            op=op, name="torch", address=f"kernels.{family}.torch_cpu:{op}", unsuited=_no_layout
+            op=op,
+            name="torch",
+            address=f"kernels.{family}.torch_cpu:{op}",
+            unsuited=_no_layout,
+            is_invariant=False,
         )
         for op, family in (
             ("laid_out", "fused_linear"),

@@ -26,6 +26,13 @@ class KernelChoice(StrEnum):
     TRITON = "triton"
 
 
+class Mode(StrEnum):
+    """What a plan puts first."""
+
+    FAST = "fast"
+    INVARIANT = "invariant"  # a row comes out the same, bit by bit, whatever runs beside it
+
+
 def triton_is_installed() -> bool:
     """True where the compiler can be imported; imports nothing."""
     return importlib.util.find_spec("triton") is not None

@@ -35,8 +35,8 @@ def limit(found: object) -> float:
 
 
 def widened(value: T) -> T:
-    """The same arguments in float64: what the exact result is computed from."""
-    return _mapped(value, lambda t: t.double() if t.is_floating_point() else t)
+    """The same arguments in float64: what the exact result is computed from. Bytes stay bytes."""
+    return _mapped(value, lambda t: t.double() if t.is_floating_point() and t.itemsize > 1 else t)
 
 
 def first_rows(value: T, rows: int, count: int) -> T:

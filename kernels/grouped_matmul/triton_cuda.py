@@ -139,9 +139,16 @@ def run_experts(
     """See kernels.grouped_matmul.reference. x and plain experts of one dtype, float32 or bfloat16;
     mxfp4 experts with bfloat16 x. The definition serves other packings, and waits for the device.
     """
-    pairs, count = chosen.numel(), experts.down.shape[0]
-    if not pairs:
+    if not chosen.numel():
         return torch.empty_like(x).copy_(shared)
+    return in_tiles(x, experts, chosen, weights, shared, pairs=chosen.numel())
+
+
+def in_tiles(
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor, *, pairs: int
+) -> Tensor:
+    """`run_experts`, cut as suits so many pairs."""
+    count = experts.down.shape[0]
     x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
     gate_up, down = experts.gate_up, experts.down
     if isinstance(gate_up, Mxfp4Weight) and isinstance(down, Mxfp4Weight) and _is_bfloat16(x):
@@ -154,7 +161,7 @@ def run_experts(
         parts = _plain_parts(x, gate_up, down, experts.limit, tiles, weights, sizes)
     else:
         return reference.run_experts(x, experts, chosen, weights, shared)
-    return _combined(parts, chosen, shared.contiguous())
+    return combined(parts, chosen, shared.contiguous())
 
 
 def _is_bfloat16(x: Tensor) -> bool:
@@ -205,7 +212,8 @@ def _plain_parts(
     return parts
 
 
-def _combined(parts: Tensor, chosen: Tensor, shared: Tensor) -> Tensor:
+def combined(parts: Tensor, chosen: Tensor, shared: Tensor) -> Tensor:
+    """The parts of each row [rows * k, width] in the order of its choice [rows, k] and `shared`."""
     out = torch.empty_like(shared, dtype=parts.dtype)
     rows, width = out.shape
     block = min(triton.next_power_of_2(width), 1024)

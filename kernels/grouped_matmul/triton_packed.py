@@ -24,6 +24,18 @@ from kernels.quantize.triton_operands import (
 )
 
 
+@triton.jit
+def gated(gate, up, limit, share, COLUMNS: tl.constexpr, TILE: tl.constexpr, GROUP: tl.constexpr):
+    """share * swiglu of float32 [COLUMNS, TILE], rounded in groups of columns where there are."""
+    # Comparisons, so that a NaN stays one.
+    gate = tl.where(gate > limit, limit, gate)
+    up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
+    y = gate / (1.0 + tl.exp(-gate)) * up * share[None, :]
+    if GROUP > 0:
+        y = rounded_columns(y.to(tl.bfloat16).to(tl.float32), COLUMNS, TILE, GROUP)
+    return y
+
+
 @triton.jit(do_not_specialize=["per_row", "blocks"])
 def gate_up_packed_kernel(
     x,
@@ -102,15 +114,8 @@ def gate_up_packed_kernel(
             up = tl.dot(w1, x1, up)
             up = tl.dot(w2, x2, up)
             up = tl.dot(w3, x3, up)
-        gate = gate * UNDO_FP4
-        up = up * UNDO_FP4
-        # Comparisons, so that a NaN stays one.
-        gate = tl.where(gate > limit, limit, gate)
-        up = tl.where(up > limit, limit, tl.where(up < -limit, -limit, up))
         share = tl.load(weights + pair, mask=inside, other=0.0)
-        y = gate / (1.0 + tl.exp(-gate)) * up * share[None, :]
-        if GROUP > 0:
-            y = rounded_columns(y.to(tl.bfloat16).to(tl.float32), COLUMNS, TILE, GROUP)
+        y = gated(gate * UNDO_FP4, up * UNDO_FP4, limit, share, COLUMNS, TILE, GROUP)
         to = column % 4 * (inner // 4) + column // 4
         to = out + place.to(tl.int64)[None, :] * inner + to[:, None]
         tl.store(to, y, mask=(column < inner)[:, None] & inside[None, :])

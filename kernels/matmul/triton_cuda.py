@@ -55,7 +55,7 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
     """
     if isinstance(weight, Tensor):
         return functional.linear(x.to(weight.dtype), weight)
-    if not isinstance(weight, Fp8Weight) or not _suits(x, weight):
+    if not isinstance(weight, Fp8Weight) or not suits_kernels(x, weight):
         return reference.linear(x, weight)
     flat = x.reshape(-1, x.shape[-1]).contiguous()
     return _product(flat, weight).unflatten(0, x.shape[:-1])
@@ -72,15 +72,16 @@ def _product(x: Tensor, weight: Fp8Weight) -> Tensor:
 
 def grouped_linear(x: Tensor, weight: Weight) -> Tensor:
     """See kernels.matmul.reference; as `linear`."""
-    suits = isinstance(weight, Fp8Weight) and weight.input_group is None and _suits(x, weight)
-    if not isinstance(weight, Fp8Weight) or not suits or not len(x):
+    plain_inputs = isinstance(weight, Fp8Weight) and weight.input_group is None
+    if not plain_inputs or not suits_kernels(x, weight) or not len(x):
         return reference.grouped_linear(x, weight)
     if len(x) <= MOST_FEW_ROWS:
         return few_rows(x.contiguous(), weight)
     return torch.bmm(x.transpose(0, 1), dequantised(weight).mT).transpose(0, 1)
 
 
-def _suits(x: Tensor, weight: Fp8Weight) -> bool:
+def suits_kernels(x: Tensor, weight: Fp8Weight) -> bool:
+    """Whether the kernels here multiply x [..., inputs] by such tiles."""
     *_, outputs, _ = weight.shape
     tiles = all(side in TILE_SIDES for side in weight.tile)
     whole = weight.values.ndim == 2 or outputs % weight.tile[0] == 0

@@ -161,13 +161,19 @@ def few_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     where they are 1): [rows, groups, outputs]. Inputs are rounded as the weight says.
     """
     rows, groups, inputs = x.shape
+    cut = FewRows.of(rows, weight.shape[-2], inputs, groups)
+    tile = min(max(triton.next_power_of_2(rows), 16), MOST_FEW_ROWS)
+    return sliced_product(x, weight, cut, tile)
+
+
+def sliced_product(x: Tensor, weight: Fp8Weight, cut: FewRows, tile: int) -> Tensor:
+    """`few_rows` cut in one way, `tile` rows at a time."""
+    rows, groups, inputs = x.shape
     outputs, (high, wide) = weight.shape[-2], weight.tile
     out = torch.empty((rows, groups, outputs), dtype=x.dtype, device=x.device)
-    cut = FewRows.of(rows, outputs, inputs, groups)
     blocks = triton.cdiv(triton.cdiv(inputs // 2, cut.block), cut.slices)
     slices = triton.cdiv(triton.cdiv(inputs // 2, cut.block), blocks)
     parts = out if slices == 1 else out.new_empty((slices, *out.shape), dtype=torch.float32)
-    tile = min(max(triton.next_power_of_2(rows), 16), MOST_FEW_ROWS)
     grid = (groups * triton.cdiv(outputs, cut.outputs), triton.cdiv(rows, tile), slices)
     few_rows_kernel[grid](
         arranged(x.flatten(0, 1), group=weight.input_group, planes=FP8_PLANES),

@@ -4,11 +4,6 @@ import pytest
 
 from kernels import aot, budgets
 from kernels.budgets import Resources
-from kernels.launches import launches
-from kernels.launches_causal import causal_launches
-from kernels.launches_choice import choice_launches
-from kernels.launches_elementwise import elementwise_launches
-from kernels.launches_variants import variant_launches
 
 SMALL = Resources(registers=32, spill_bytes=0, shared_bytes=0)
 LARGE = Resources(registers=64, spill_bytes=16, shared_bytes=0)
@@ -41,11 +36,7 @@ def test_excess_and_a_missing_budget_and_a_missing_kernel_are_faults():
 
 
 def test_no_two_launches_of_a_family_share_a_name():
-    every = (
-        *launches(), *choice_launches(), *causal_launches(), *elementwise_launches(),
-        *variant_launches(),
-    )  # fmt: skip
-    names = [(one.family, one.name) for one in every]
+    names = [(one.family, one.name) for one in aot.every_launch()]
     assert len(names) == len(set(names))
 
 

@@ -7,7 +7,7 @@ import pytest
 from kernels import ops
 from kernels.plan import KernelError, resolve
 from kernels.registry import IMPLEMENTATIONS, ModelShape
-from kernels.target import CPU, KernelChoice, Target
+from kernels.target import CPU, KernelChoice, Mode, Target
 
 HOPPER = Target(device_type="cuda", arch=90, has_triton=True)
 FLASH = ModelShape(
@@ -133,3 +133,32 @@ def test_triton_is_refused_where_it_cannot_run(target, dtype, why):
 def test_every_implementation_names_an_operation():
     for implementation in IMPLEMENTATIONS:
         assert hasattr(ops.REFERENCE, implementation.op)
+
+
+def test_an_invariant_plan_takes_only_what_leaves_a_row_alone_and_names_what_does_not():
+    pytest.importorskip("triton", reason="triton is not installed")
+    plan = resolve(HOPPER, FLASH, KernelChoice.TRITON, Mode.INVARIANT)
+    found = by_op(plan)
+    assert {op for op, (name, _) in found.items() if name == "reference"} == set(plan.varying)
+    assert {"linear", "run_experts", "rms_norm", "attend_turned"}.isdisjoint(plan.varying)
+    assert found["linear"][0] == found["run_experts"][0] == "invariant"
+    assert found["attend_turned"][0] == found["rms_norm"][0] == "triton"
+    assert plan.ops.linear.__module__ == "kernels.matmul.triton_invariant"
+    fast = resolve(HOPPER, FLASH, KernelChoice.TRITON)
+    assert {"linear", "run_experts", "attend_turned"} <= set(fast.varying)
+
+
+def test_an_invariant_plan_takes_unasked_only_what_a_device_has_run():
+    pytest.importorskip("triton", reason="triton is not installed")
+    plan = resolve(HOPPER, FLASH, KernelChoice.AUTO, Mode.INVARIANT)
+    assert by_op(plan)["linear"] == (
+        "reference",
+        "invariant: no device has run it yet; kernels: triton takes it",
+    )
+    assert "linear" in plan.varying
+    assert by_op(plan)["rms_norm"][0] == "triton"
+
+
+def test_of_definitions_nothing_is_promised():
+    plan = resolve(CPU, FLASH, KernelChoice.AUTO, Mode.INVARIANT)
+    assert set(plan.varying) == {d.op for d in plan.decisions}

@@ -1,0 +1,130 @@
+"""Products with packed weights, and those that leave rows alone. See `kernels.launches`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+
+from kernels.grouped_matmul.triton_fp8 import fp8_sizes
+from kernels.grouped_matmul.triton_packed import packed_sizes
+from kernels.launches import Launch, typed
+from kernels.matmul.triton_invariant import ROWS, Cut, packed_cut
+from kernels.matmul.triton_packed import FewRows
+
+MATMUL = "kernels.matmul.triton_packed"
+
+
+def product_launches() -> Iterator[Launch]:
+    """Each kernel at the sizes of DeepSeek-V4.1-Flash, or of DeepSeek-V4-Flash."""
+    yield from _mxfp4_experts()
+    for group in (32, 128):
+        yield from _fp8_experts(group)
+    yield from _dense()
+    yield from _invariant()
+
+
+def _mxfp4_experts() -> Iterator[Launch]:
+    """mxfp4 of DeepSeek-V4.1, for few, some and many pairs."""
+    grouped = "kernels.grouped_matmul.triton_packed"
+    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
+    for pairs in (192, 3072, 49152):
+        for address, sizes in (
+            (f"{grouped}:gate_up_packed_kernel", packed_sizes(pairs, 384)),
+            (f"{grouped}:down_packed_kernel", packed_sizes(pairs, 384)),
+        ):
+            is_up = "gate_up" in address
+            yield Launch(
+                address=address,
+                types=typed("x out", "*bf16")
+                | tables
+                | typed("gate_up down", "*u16")
+                | typed("per_row width inner blocks", "i32")
+                | {"scales": "*u8", "weights": "*fp32", "limit": "fp32"},
+                constants={"EVEN": True, "IN_ASSEMBLY": True, **sizes.constants}
+                | ({"GROUP": 32} if is_up else {}),
+                warps=sizes.warps,
+                stages=sizes.stages,
+                even=("width", "inner"),
+            )
+
+
+def _fp8_experts(group: int) -> Iterator[Launch]:
+    """Tiles as large as the groups of their inputs, for few, some and many pairs."""
+    grouped = "kernels.grouped_matmul.triton_fp8"
+    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
+    for pairs in (192, 3072, 49152):
+        sizes = fp8_sizes(pairs, 256, group)
+        for name, own in (("gate_up_fp8_kernel", {"GROUP": group}), ("down_fp8_kernel", {})):
+            yield Launch(
+                address=f"{grouped}:{name}",
+                types=typed("x out", "*bf16")
+                | tables
+                | typed("gate_up down", "*u16")
+                | typed("per_row width inner blocks scale_rows scale_stride", "i32")
+                | {"scales": "*u8", "weights": "*fp32", "limit": "fp32"},
+                constants={"HIGH": group, "WIDE": group, "EVEN": True, "IN_ASSEMBLY": True}
+                | own
+                | sizes.constants,
+                warps=sizes.warps,
+                stages=sizes.stages,
+                even=("width", "inner"),
+            )
+
+
+def _dense() -> Iterator[Launch]:
+    groups, matmul = "kernels.quantize.triton_groups", MATMUL
+    cuts = [(rows, FewRows.of(rows, 32768, 1280, 1)) for rows in (16, 32, 128)]
+    for rows, cut in (*cuts, (ROWS, packed_cut(32768, 1280, 1))):
+        yield Launch(
+            address=f"{matmul}:few_rows_kernel",
+            types=typed("x out", "*bf16")
+            | {"weight": "*u16", "scales": "*u8"}
+            | typed("rows groups outputs inputs scale_stride slice_blocks", "i32"),
+            constants={"HIGH": 32, "WIDE": 32, "EVEN": True, "IN_ASSEMBLY": True}
+            | {"OUT": cut.outputs, "ROWS": rows, "BLOCK": cut.block},
+            warps=cut.warps,
+            stages=cut.stages,
+            even=("outputs", "inputs"),
+        )
+    yield Launch(
+        address=f"{matmul}:add_slices_kernel",
+        types={"parts": "*fp32", "out": "*bf16", "size": "i32"},
+        constants={"SLICES": 4, "BLOCK": 1024},
+    )
+    yield Launch(
+        address=f"{matmul}:dequantise_kernel",
+        types={"out": "*bf16"}
+        | typed("weight scales", "*u8")
+        | typed("rows inputs blocks scale_stride", "i32"),
+        constants={"TILE_ROWS": 32, "TILE_COLUMNS": 32, "HIGH": 32, "WIDE": 128},
+        even=("inputs",),
+    )
+    for planes in (1, 2, 4):
+        yield Launch(
+            address=f"{groups}:arrange_kernel",
+            types=typed("x out", "*bf16") | typed("width blocks", "i32"),
+            constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024},
+            even=("width",),
+        )
+    yield Launch(
+        address=f"{groups}:quantise_kernel",
+        types={"x": "*bf16", "values": "*u8", "scales": "*fp32"}
+        | typed("width blocks groups scale_stride", "i32"),
+        constants={"GROUP": 128, "BLOCK": 1024},
+        even=("width",),
+    )
+
+
+def _invariant() -> Iterator[Launch]:
+    for dtype in ("*bf16", "*fp32"):
+        cut = Cut.of(5120, 8192, 1, torch.bfloat16 if dtype == "*bf16" else torch.float32)
+        yield Launch(
+            address="kernels.matmul.triton_invariant:invariant_kernel",
+            types=typed("x weight out", dtype)
+            | typed("rows groups outputs inputs slice_blocks", "i32"),
+            constants={"EVEN": True, "ROWS": ROWS, "OUT": cut.outputs, "BLOCK": cut.block},
+            warps=cut.warps,
+            stages=cut.stages,
+            even=("outputs", "inputs"),
+        )
