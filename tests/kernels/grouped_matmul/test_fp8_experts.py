@@ -64,6 +64,27 @@ for side, group, most in ((32, None, 5e-6), (128, None, 5e-6), (32, 32, 1e-3), (
 """
 )
 
+ROUNDED = (
+    SET_UP
+    + """
+from dataclasses import replace
+
+from kernels.quantize.reference import round_groups
+
+one_of_each = torch.eye(WIDTH, INNER).expand(COUNT, -1, -1).to(torch.float8_e4m3fn).contiguous()
+for side in (32, 128):
+    experts = made(side, side)
+    scales = torch.full_like(experts.down.scales, 127)
+    experts = replace(experts, down=replace(experts.down, values=one_of_each, scales=scales))
+    for rows in (1, 50):
+        x, chosen, weights, shared = drawn(rows)
+        chosen[:, 1] = -1
+        found = triton_fp8.run_experts(x, experts, chosen, weights, shared.zero_())[:, :INNER]
+        assert torch.equal(round_groups(found, side), found)
+        assert found.unique().numel() > 20
+"""
+)
+
 NONE = (
     SET_UP
     + """
@@ -86,6 +107,7 @@ ALONE = (
     SET_UP
     + """
 from kernels.cases_matmul import random_mxfp4
+from kernels.grouped_matmul.triton_tiles import Tiles
 from kernels.quantize.reference import FormatError
 
 mxfp4 = Experts(
@@ -98,7 +120,10 @@ plain = Experts(
     down=torch.randn(COUNT, WIDTH, INNER).bfloat16() / 11,
     limit=7.0,
 )
+sizes, tiles_of = set(), Tiles.of
+Tiles.of = lambda chosen, count, size: sizes.add(size) or tiles_of(chosen, count, size)
 for experts in (made(128, 128), made(32, 32), mxfp4, plain):
+    sizes.clear()
     x, chosen, weights, shared = drawn(50)
     among = triton_invariant.run_experts(x, experts, chosen, weights, shared)
     for some in (slice(0, 1), slice(20, 23), slice(30, 50)):
@@ -107,6 +132,7 @@ for experts in (made(128, 128), made(32, 32), mxfp4, plain):
         )
         assert torch.equal(alone, among[some])
     assert difference(among, exactly(x, experts, chosen, weights, shared)) <= 1e-3
+    assert len(sizes) == 1, "cut by the number of rows"
     none = triton_invariant.run_experts(x[:0], experts, chosen[:0], weights[:0], shared[:0])
     assert none.shape == (0, WIDTH)
 mixed = Experts(gate_up=mxfp4.gate_up, down=plain.down, limit=7.0)
@@ -121,6 +147,11 @@ except FormatError as error:
 @pytest.mark.timeout(250)
 def test_products_are_those_of_the_definition_whatever_the_tile_and_the_rounding():
     interpreted(TILES)
+
+
+@pytest.mark.timeout(250)
+def test_what_lies_between_the_products_is_rounded_where_the_weights_say_so():
+    interpreted(ROUNDED)
 
 
 @pytest.mark.timeout(250)
