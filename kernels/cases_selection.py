@@ -102,6 +102,27 @@ def far_score_case(heads: int, width: int, context: int, packing: str) -> Case:
     )
 
 
+def distant_score_case(heads: int, width: int, packing: str, reach: int = 1 << 32) -> Case:
+    """Keys that begin `reach` bytes and more from where the cache does; those before are NaN."""
+    near = score_case(heads, width, 512, packing)
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        queries, weights, keys, pages, *others = near.make(rows, dtype, device)
+        assert isinstance(keys, CachedRows)
+        assert isinstance(pages, Pages)
+        count, size = keys.tensor.shape
+        blocks = -(-reach // (size * PER_BLOCK))
+        held = torch.full(
+            (blocks * PER_BLOCK + count, size), 0xFF, dtype=torch.uint8, device=device
+        )
+        held[-count:] = keys.tensor
+        table = torch.where(pages.table == NO_BLOCK, NO_BLOCK, pages.table + blocks)
+        distant = replace(keys, tensor=held), replace(pages, table=table)
+        return queries, weights, *distant, *others
+
+    return replace(near, name=f"{near.name} distant", make=make, checked_rows=(5,))
+
+
 def best_case(n: int, k: int) -> Case:
     """Few values, so that most tie; some dead, and some rows with fewer than k alive."""
 
