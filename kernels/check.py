@@ -27,6 +27,7 @@ from kernels.shares import share_of
 from kernels.surroundings import surroundings
 
 FORMAT = "kernel check"
+LARGE_BYTES = 1 << 28  # of a case that is held in float64, and in several copies
 
 
 def _bytes(case: Case) -> int:
@@ -106,7 +107,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     held = _held(before)
     every = SMALL_CASES if options.small else EVERY_CASE
     asked = [c for c in every if options.op is None or c.op in options.op]
-    cases = [c for c in share_of(asked, options.share, _bytes) if case_key(c) not in held]
+    cases = [
+        c for c in share_of(asked, options.share, _bytes, LARGE_BYTES) if case_key(c) not in held
+    ]
     facts = {"format": FORMAT, "version": 1, **surroundings(device), "share": options.share}
     document = BenchDocument(options.json, {**facts, "results": []})
     outcomes = run_cases(cases, device, document, tuple(options.rows or ROWS))

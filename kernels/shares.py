@@ -7,20 +7,21 @@ from collections.abc import Callable, Sequence
 
 from kernels.case import Case
 
-LARGE_BYTES = 1 << 28  # of a case that others may not find room beside
 
-
-def share_of(cases: Sequence[Case], share: str, bytes_of: Callable[[Case], int]) -> list[Case]:
-    """The share `I/N`, from 1: of several shares the first has the large cases alone.
+def share_of(
+    cases: Sequence[Case], share: str, bytes_of: Callable[[Case], int], large_bytes: int
+) -> list[Case]:
+    """The share `I/N`, from 1: of several shares the first has the large cases alone:
+    those of more than `large_bytes`, which others may not find room beside.
 
     The small cases of an operation, which compile the same kernels, are in one share.
     """
     number, count = map(int, share.split("/"))
     if count == 1:
         return list(cases)
-    small = [case for case in cases if bytes_of(case) <= LARGE_BYTES]
+    small = [case for case in cases if bytes_of(case) <= large_bytes]
     if number == 1:
-        return [case for case in cases if bytes_of(case) > LARGE_BYTES]
+        return [case for case in cases if bytes_of(case) > large_bytes]
     loads = [0] * (count - 1)
     mine: set[str] = set()
     for op, size in Counter(case.op for case in small).most_common():

@@ -22,6 +22,8 @@ from kernels.plan import arch_of
 from kernels.registry import IMPLEMENTATIONS, Implementation, load
 from kernels.shares import share_of
 
+LARGE_BYTES = 1 << 31  # of a case that is launched once, and then let go
+
 
 def warm(cases: Sequence[Case], device: torch.device) -> Iterator[str]:
     """Launch each implementation on each case at each size; yields what raised."""
@@ -58,7 +60,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     every = SMALL_CASES if options.small else (*RELEASE_CASES, *TIMED_CASES)
     cases = share_of(
-        [c for c in every if options.op is None or c.op in options.op], options.share, _bytes
+        [c for c in every if options.op is None or c.op in options.op],
+        options.share,
+        _bytes,
+        LARGE_BYTES,
     )
     begun_s, failed = time.monotonic(), 0
     for case in cases:

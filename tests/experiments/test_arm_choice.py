@@ -1,7 +1,10 @@
 """Arms that a run leaves out, and engines that start once for all their repeats."""
 
+from pathlib import Path
+
 import pytest
 
+from experiments import plans
 from experiments.arm_choice import present, without_arms
 from experiments.errors import PlanError
 from experiments.plan import load_plan
@@ -91,3 +94,20 @@ def test_the_stop_rule_counts_the_repeats_of_an_engine_that_makes_them_in_a_row(
             trial = None
     assert len(seen) == 3 * 2 * 2
     assert [one[0] for one in seen] == ["c"] * 4 + ["a"] * 4 + ["b"] * 4
+
+
+def test_the_plan_of_peers_asks_ours_first_and_bounds_the_slow_one():
+    published = load_plan(Path(plans.__file__).parent / "peers-h200.yaml")
+    document = published.document()
+    arms = dict.fromkeys(document["arms"], SIMULATED)
+    found = asked(load_plan({**document, "engine": {}, "arms": arms}))
+    order = list(dict.fromkeys(arm for arm, _, _ in found))
+    assert order == ["ours", "vllm", "transformers"]
+    assert [arm for arm, _, _ in found] == ["ours"] * 9 + ["vllm"] * 9 + ["transformers"] * 6
+    assert {size for arm, size, _ in found if arm == "transformers"} == {256, 32}
+    assert {name for name, arm in published.arms.items() if arm.optional} == {
+        "vllm", "transformers",
+    }  # fmt: skip
+    tokens = published.protocol.warm_up_output_tokens
+    assert tokens is not None
+    assert tokens >= 40

@@ -12,7 +12,7 @@ from kernels.bench_document import BenchDocument, DocumentError, earlier
 from kernels.cases import SMALL_CASES
 from kernels.ops import REFERENCE
 from kernels.registry import Implementation
-from kernels.shares import LARGE_BYTES, share_of
+from kernels.shares import share_of
 
 CPU = torch.device("cpu")
 NORM = next(case for case in SMALL_CASES if case.op == "rms_norm")
@@ -80,15 +80,18 @@ def test_each_way_to_fail_is_told(change, words):
 
 
 def test_shares_hold_every_case_once_and_large_ones_are_together():
-    shares = [share_of(EVERY_CASE, f"{number}/5", check._bytes) for number in range(1, 6)]
+    shares = [
+        share_of(EVERY_CASE, f"{number}/5", check._bytes, check.LARGE_BYTES)
+        for number in range(1, 6)
+    ]
     keys = [check.case_key(case) for share in shares for case in share]
     assert sorted(keys) == sorted(map(check.case_key, EVERY_CASE))
     sizes = [list(map(check._bytes, share)) for share in shares[1:]]
-    assert max(map(max, sizes)) <= LARGE_BYTES
+    assert max(map(max, sizes)) <= check.LARGE_BYTES
     ops = [{case.op for case in share} for share in shares[1:]]
     assert sum(map(len, ops)) == len(set().union(*ops))  # what compiles alike is together
     assert max(map(len, shares[1:])) < 2 * min(map(len, shares[1:]))
-    assert share_of(EVERY_CASE, "1/1", check._bytes) == list(EVERY_CASE)
+    assert share_of(EVERY_CASE, "1/1", check._bytes, 0) == list(EVERY_CASE)
 
 
 def test_the_document_sums_up_and_names_what_failed(implementation, tmp_path, capsys):

@@ -75,7 +75,7 @@ def _started(command: Command, out: Path, limit_s: float) -> _Child:
     process = subprocess.Popen(
         [sys.executable, str(GUARD), str(GRACE_S), *words],
         cwd=ROOT,
-        env={**psutil.Process().environ(), **command.environment},
+        env={**psutil.Process().environ(), "PYTHONUNBUFFERED": "1", **command.environment},
         stdin=subprocess.PIPE,  # its end is held here: the guard ends all when it closes
         stdout=log,
         stderr=subprocess.STDOUT,
