@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.errors import BenchError
     from workbench.fronts import Front, comparison_groups, pareto
     from workbench.importers.catalogue import FORMATS as IMPORT_FORMATS
-    from workbench.importers.intake import import_files
+    from workbench.importers.intake import Intake, import_files
     from workbench.joint import joint
     from workbench.live import SweepRun, confirm, sweep
     from workbench.pareto import DEFAULT_X, DEFAULT_Y, Axis
@@ -57,6 +57,7 @@ HOMES = {
     "pareto": "workbench.fronts",
     "IMPORT_FORMATS": "workbench.importers.catalogue:FORMATS",
     "import_files": "workbench.importers.intake",
+    "Intake": "workbench.importers.intake",
     "joint": "workbench.joint",
     "SweepRun": "workbench.live",
     "confirm": "workbench.live",
@@ -102,6 +103,7 @@ __all__ = [
     "confirmation",
     "Confirmation",
     "import_files",
+    "Intake",
     "IMPORT_FORMATS",
     "ForeignNumber",
     "joint",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli_options import JsonOption, StoreOption
-from workbench.cli_output import say, say_json, show_table
+from workbench.cli_output import say, say_error, say_json, show_table
 from workbench.errors import UsageError
+from workbench.figures_text import plural
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Run, Store
 
@@ -18,10 +19,13 @@ if TYPE_CHECKING:
     from workbench.importers.foreign import Format
     from workbench.importers.intake import Intake
 
+MOST_NAMES = 5  # of files that one line tells
+
 
 def import_(
     files: Annotated[
-        list[Path] | None, typer.Argument(metavar="FILE...", help="Result files, of any tool.")
+        list[Path] | None,
+        typer.Argument(metavar="FILE...", help="Result files, of any tool, or folders of them."),
     ] = None,
     gpus: Annotated[
         int | None,
@@ -31,7 +35,10 @@ def import_(
     store: StoreOption = DEFAULT_STORE,
     json: JsonOption = False,
 ) -> None:
-    """Store what other tools measured as runs: which tool wrote a file is found by its content."""
+    """Store what other tools measured as runs: which tool wrote a file is found by its content.
+
+    Exits 1 where some of the files were refused, 2 where all were.
+    """
     if formats:
         _show_formats(json=json)
         return
@@ -41,8 +48,11 @@ def import_(
 
     found = import_files(files, Store(store), devices=gpus)
     _say(found, store)
+    _say_refused(found)
     if json:
         say_json(_document(found))
+    if found.refused:
+        raise typer.Exit(1 if found.runs or found.known else UsageError.exit_code)
 
 
 def _show_formats(*, json: bool) -> None:
@@ -65,13 +75,40 @@ def _say(found: Intake, store: Path) -> None:
     for path, run_id in found.known.items():
         say(f"{path}: is in the store already, as {run_id}", style="yellow")
     for path, first in found.copies.items():
-        say(f"{path}: has the content of {first}, and is not stored twice", style="yellow")
+        say(f"{path}: says what {first} says, and is not stored twice", style="yellow")
+    for path, result in found.joined.items():
+        say(f"{path}: is telemetry of {result}, and is stored with it")
+    if found.left_out:
+        say(f"left out, as no results: {_some([str(path) for path in found.left_out])}")
     for run in found.runs:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):
             say(f"note: {note}", style="yellow")
     if found.runs:
         say(f"look at it with `{command_line('show', found.runs[-1].run_id, store=store)}`")
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
+    return ", ".join(names[:MOST_NAMES]) + more
+
+
+def _say_refused(found: Intake) -> None:
+    """Each file that was refused, with its reason; what to do about several, once."""
+    advised: set[str | None] = set()
+    for error in found.refused.values():
+        say_error(error, advise=error.remedy not in advised)
+        advised.add(error.remedy)
+    if found.refused and (found.runs or found.known):
+        files, runs = sum(map(_files, found.runs)), len(found.runs)
+        stored = f"stored {plural(files, 'file')} in {plural(runs, 'run')}"
+        known = f", had {len(found.known)} before" if found.known else ""
+        say(f"{stored}{known}, refused {len(found.refused)}", style="yellow")
+
+
+def _files(run: Run) -> int:
+    files = (run.origin or {}).get("files")
+    return len(files) if isinstance(files, list) else 0
 
 
 def _told(run: Run) -> str:
@@ -99,6 +136,12 @@ def _document(found: Intake) -> dict[str, object]:
             {"run_id": run.run_id, "trials": run.planned, "origin": dict(run.origin or {})}
             for run in found.runs
         ],
+        "refused": [
+            {"file": str(path), "what": error.what, "remedy": error.remedy}
+            for path, error in found.refused.items()
+        ],
+        "left_out": {str(path): what for path, what in found.left_out.items()},
+        "joined": {str(path): str(result) for path, result in found.joined.items()},
         "known": {str(path): run_id for path, run_id in found.known.items()},
         "copies": {str(path): str(first) for path, first in found.copies.items()},
     }

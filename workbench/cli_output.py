@@ -52,11 +52,11 @@ def say_json(document: object) -> None:
     out.out(json.dumps(finite(document), ensure_ascii=True, allow_nan=False, default=str))
 
 
-def say_error(error: WorkbenchError) -> None:
-    """What, where and what to do, in red on stderr; no traceback."""
+def say_error(error: WorkbenchError, *, advise: bool = True) -> None:
+    """What, where and (`advise`) what to do, in red on stderr; no traceback."""
     where = f"{escape(error.where)}: " if error.where else ""
     err.print(f"[bold red]error[/] [red]{where}{escape(error.what)}[/]", soft_wrap=True)
-    if error.remedy:
+    if error.remedy and advise:
         err.print(f"  {escape(error.remedy)}", soft_wrap=True)
 
 

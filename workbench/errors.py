@@ -11,6 +11,7 @@ WorkbenchError
     ComparisonError       points that may not share one front
     BundleError           an archive of a report that is damaged or unsafe
     ForeignFileError      a file of another tool that cannot be imported
+      UnknownFileError    a file that is no result of a known tool
     PriceError            a price table that cannot be read
     MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
@@ -66,6 +67,10 @@ class BundleError(BenchError):
 
 class ForeignFileError(BenchError):
     """A file of another tool that is unknown, damaged or says nothing; nothing was stored."""
+
+
+class UnknownFileError(ForeignFileError):
+    """A file that is no result of a known tool; it is left out where its folder was named."""
 
 
 class MemoryTooSmallError(BenchError):

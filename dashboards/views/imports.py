@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 
@@ -48,35 +49,49 @@ def _drop() -> None:
 
 
 def _take_in(files: list[tuple[str, bytes]], devices: int | None) -> None:
-    """Store the files as runs; one that cannot be read is told, and nothing is stored then."""
+    """Store the files as runs, and tell each that was refused."""
     try:
         with tempfile.TemporaryDirectory() as folder:
-            paths = [_written(Path(folder) / str(place), *file) for place, file in enumerate(files)]
+            paths = [_written(Path(folder), *file) for file in files]
             found = wb.import_files(paths, wb.Store(reading.store_path()), devices=devices)
     except wb.BenchError as error:
-        where = Path(error.where or "").name
-        st.error(markup.plain(f"{where}: {error.what} {error.remedy or ''}"))
+        _refused(error)
         return
-    for path, run_id in found.known.items():
-        parts.html(markup.note(f"{path.name} is in the store already, as {run_id}."))
-    for path, first in found.copies.items():
-        parts.html(markup.note(f"{path.name} has the content of {first.name}: stored once."))
-    for run in found.runs:
-        told = f"{plural(run.planned, 'result')} of {(run.origin or {}).get('tool')}"
-        parts.html(markup.note(f"{told} stored as {run.run_id}."))
+    for error in found.refused.values():
+        _refused(error)
+    _told(found)
     if found.runs:
         address.remember("run", found.runs[-1].run_id)
         st.cache_data.clear()  # the list of runs is one longer
 
 
+def _refused(error: wb.BenchError) -> None:
+    where = Path(error.where or "").name
+    st.error(markup.plain(f"{where}: {error.what} {error.remedy or ''}"))
+
+
+def _told(found: wb.Intake) -> None:
+    for path, run_id in found.known.items():
+        parts.html(markup.note(f"{path.name} is in the store already, as {run_id}."))
+    for path, first in found.copies.items():
+        parts.html(markup.note(f"{path.name} says what {first.name} says: stored once."))
+    for path, result in found.joined.items():
+        parts.html(markup.note(f"{path.name} is telemetry of {result.name}: stored with it."))
+    for run in found.runs:
+        told = f"{plural(run.planned, 'result')} of {(run.origin or {}).get('tool')}"
+        parts.html(markup.note(f"{told} stored as {run.run_id}."))
+
+
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    """The file in a folder of its own: of several folders' files many have one name."""
+    """The file, beside the others of the call; of several of one name, in a folder of its own."""
     last = Path(name.replace("\0", "")).name.encode()[:MOST_NAME_BYTES].decode(errors="ignore")
-    path = folder / (last if last not in ("", "..") else "file")
+    plain = last if last not in ("", "..") else "file"
+    places = (folder / str(place) for place in itertools.count())
     with explained(folder):
-        folder.mkdir()
-        path.write_bytes(content)
-    return path
+        home = next(place for place in places if not (place / plain).exists())
+        home.mkdir(exist_ok=True)
+        (home / plain).write_bytes(content)
+    return home / plain
 
 
 def _one(runs: list[wb.RunSummary]) -> None:

@@ -101,6 +101,23 @@ def test_files_of_one_name_are_all_taken_in(tmp_path, monkeypatch):
     assert files == ["result.json", "result.json", "file", "file", "ü" * 100]
 
 
+def test_what_one_dropped_file_is_refused_for_is_told_and_the_others_are_stored(
+    tmp_path, monkeypatch
+):
+    told = []
+    monkeypatch.setattr(imports.reading, "store_path", lambda: str(tmp_path))
+    monkeypatch.setattr(imports.st, "error", told.append)
+    monkeypatch.setattr(imports.parts, "html", told.append)
+    names = ("qwen_concurrency1_profile_export_aiperf.json",
+             "qwen_concurrency1_gpu_telemetry_export.jsonl")  # fmt: skip
+    files = [(name, (FOLDER / "aiperf" / name).read_bytes()) for name in names]
+    imports._take_in([("cut.json", b'{"a":'), *files], None)
+    (run,) = wb.Store(tmp_path).runs()
+    assert run.planned == 1
+    assert told[0].startswith("cut.json: is damaged JSON")
+    assert f"{names[1]} is telemetry of {names[0]}" in told[1]
+
+
 def test_a_beaten_result_without_an_interval_has_no_chance_to_be_on_the_front(store, open_page):
     app = open_page(store, "pareto", run=named(store, "inferencex"))
     (table,) = [frame.value for frame in app.dataframe if "P(on front)" in frame.value]

@@ -33,5 +33,8 @@ def written(folder, name, value):
 
 def imported(folder, *paths, devices=None):
     """The one run that an import of the files makes in a store under `folder`."""
-    (run,) = import_files(paths, Store(folder / "store"), devices=devices).runs
+    found = import_files(paths, Store(folder / "store"), devices=devices)
+    for error in found.refused.values():
+        raise error
+    (run,) = found.runs
     return run

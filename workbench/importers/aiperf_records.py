@@ -30,7 +30,7 @@ def _is_records(document: Document) -> bool:
 
 def _read_records(document: Document) -> Foreign:
     every = _rows(document)
-    phases = [row for row in every if _phase(row) in (None, "profiling")]
+    phases = [row for row in every if _measured(row)]
     good = [row for row in phases if row.get("error") is None and not _cancelled(row)]
     times = [_seconds(row, "request_latency") for row in good]
     firsts = [_seconds(row, "time_to_first_token") for row in good]
@@ -55,8 +55,8 @@ def _read_records(document: Document) -> Foreign:
     return Foreign(points=(point,), notes=notes)
 
 
-def _phase(row: Mapping[str, object]) -> str | None:
-    return text(at(row, "metadata", "benchmark_phase"))
+def _measured(row: Mapping[str, object]) -> bool:
+    return text(at(row, "metadata", "benchmark_phase")) in (None, "profiling")
 
 
 def _cancelled(row: Mapping[str, object]) -> bool:
@@ -118,6 +118,37 @@ def _read_telemetry(document: Document) -> Foreign:
     if len(kept) < len(timed):
         notes.append(f"{len(timed) - len(kept):,} samples tell of one device a second time.")
     return Foreign(points=(point,), notes=tuple(notes))
+
+
+def read_telemetry_of(document: Document) -> Foreign | None:
+    """What a document tells of devices; None where it is no telemetry."""
+    return _read_telemetry(document) if _is_telemetry(document) else None
+
+
+def span_of(document: Document) -> tuple[float, float] | None:
+    """First and last instant of a summary's or records' requests, or of telemetry; ns of Unix."""
+    if _is_telemetry(document):
+        return _span(_rows(document), "timestamp_ns", "timestamp_ns")
+    if _is_records(document):
+        told = [mapping(row.get("metadata")) for row in _rows(document) if _measured(row)]
+        return _span(told, "request_start_ns", "request_end_ns")
+    value = mapping(document.value)
+    told = [{"begin": _nanoseconds(value.get("min_request_timestamp")),
+             "end": _nanoseconds(value.get("max_response_timestamp"))}]  # fmt: skip
+    return _span(told, "begin", "end")
+
+
+def _span(
+    told: Sequence[Mapping[str, object]], first: str, last: str
+) -> tuple[float, float] | None:
+    begins = _known([number(row.get(first)) for row in told])
+    ends = _known([number(row.get(last)) for row in told])
+    return (min(begins), max(ends)) if begins and ends else None
+
+
+def _nanoseconds(cell: object) -> object:
+    stats = mapping(cell)
+    return stats.get("avg") if stats.get("unit") == "ns" else None
 
 
 def _sample(row: Mapping[str, object], begin_ns: float, place: int) -> TelemetrySample:

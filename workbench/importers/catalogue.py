@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from workbench.importers import (
     aiperf,
     aiperf_records,
@@ -20,7 +22,7 @@ from workbench.importers import (
     step_bench,
     vllm,
 )
-from workbench.importers.document import Document, Form, refused
+from workbench.importers.document import LISTED, Document, Form, unknown
 from workbench.importers.foreign import Format
 
 MODULES = (
@@ -30,19 +32,43 @@ MODULES = (
 FORMATS: tuple[Format, ...] = tuple(one for module in MODULES for one in module.FORMATS)
 """In the order in which they are tried: the first that recognises a file reads it."""
 
+NAMES = re.compile(r"`(\w+)`")  # in what a format is recognised by
+LEAST_ALIKE = 2  # names that a document shares with a format that a message tells
 MOST_KEYS = 12  # that a message names
 
 
 def format_of(document: Document) -> Format:
-    """The format of a file; ForeignFileError names what was found and what is expected."""
+    """The format of a file; UnknownFileError names what was found and what is expected."""
     for one in FORMATS:
         if one.recognises(document):
             return one
-    raise refused(
+    raise unknown(
         document.path,
         f"is {document.form} of no tool that is known: it holds {found_words(document)}.",
-        "Expected is one of: " + "; ".join(f"{one.title} ({one.expects})" for one in FORMATS) + ".",
+        f"{_closest_words(document)}{LISTED}",
     )
+
+
+def _closest_words(document: Document) -> str:
+    """The formats that share most names with the document, as its tool may have changed one."""
+    found = {str(name) for name in _keys(document.value)}
+    shared = {one.title: len(found & {*NAMES.findall(one.expects)}) for one in FORMATS}
+    most = max(shared.values())
+    if most < LEAST_ALIKE:
+        return ""
+    alike = [one for one in FORMATS if shared[one.title] == most]
+    return f"Closest is {'; '.join(f'{one.title} ({one.expects})' for one in alike[:2])}. "
+
+
+def _keys(value: object) -> list[object]:
+    """The names at the top of a document, or of the first row of a list; the first row of CSV."""
+    if isinstance(value, list):
+        return _keys(value[0]) if value and isinstance(value[0], dict) else _cells(value)
+    return list(value) if isinstance(value, dict) else []
+
+
+def _cells(value: list[object]) -> list[object]:
+    return value[0] if value and isinstance(value[0], list) else []
 
 
 def found_words(document: Document) -> str:
@@ -56,7 +82,7 @@ def found_words(document: Document) -> str:
         first = value[0] if value else None
         keys = f", the first with the keys {_some(list(first))}" if isinstance(first, dict) else ""
         return f"{len(value):,} items{keys}"
-    return f"a {type(value).__name__} alone"
+    return "nothing" if value is None else f"a {type(value).__name__} alone"
 
 
 def _some(names: list[object]) -> str:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from workbench.errors import ForeignFileError
+from workbench.errors import ForeignFileError, UnknownFileError
 
 MOST_BYTES = 1 << 29  # of the text; larger files are refused before they fill the memory
 MOST_YAML_CHARACTERS = 1 << 26  # of which a reader makes objects of more than a hundred times that
@@ -30,6 +30,7 @@ MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
+LISTED = "`workbench import --formats` lists what can be imported."
 YAML_START = re.compile(r"""(---|[A-Za-z_'"][\w .'"-]*:(\s|$))""")
 YAML_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -76,6 +77,11 @@ def refused(path: Path, what: str, remedy: str = "") -> ForeignFileError:
     return ForeignFileError(what, where=str(path), remedy=remedy or None)
 
 
+def unknown(path: Path, what: str, remedy: str = "") -> UnknownFileError:
+    """The error for a file that is no result of a known tool."""
+    return UnknownFileError(what, where=str(path), remedy=remedy or None)
+
+
 def _bytes(path: Path) -> bytes:
     if path.is_dir():
         raise refused(path, "is a folder.", f"Name the files in it, such as {path}/*.json.")
@@ -91,6 +97,20 @@ def _bytes(path: Path) -> bytes:
     return found
 
 
+def text_of_head(content: bytes) -> str | None:
+    """What the first bytes of a file say, packed or not; None where they are no text."""
+    if content.startswith(GZIP):
+        try:
+            content = zlib.decompressobj(wbits=31).decompress(content, len(content))
+        except zlib.error:
+            return None
+    encoding = next((name for mark, name in MARKS if content.startswith(mark)), "utf-8")
+    try:
+        return codecs.getincrementaldecoder(encoding)().decode(content)
+    except UnicodeDecodeError:
+        return None
+
+
 def _too_large(path: Path) -> ForeignFileError:
     what = f"holds more than {MOST_BYTES >> 20:,} MiB."
     return refused(path, what, "Import the tool's summary in place of its raw records.")
@@ -104,9 +124,9 @@ def _text(path: Path, content: bytes) -> str:
         text = content.decode(encoding)
     except UnicodeDecodeError as error:
         what = f"is no text in {encoding} (byte {error.start:,} does not fit)."
-        raise refused(path, what, "Import the result file itself, or save it as UTF-8.") from error
+        raise unknown(path, what, "Import the result file itself, or save it as UTF-8.") from error
     if not text.strip():
-        raise refused(path, "is empty.", "The tool may have been stopped before it wrote.")
+        raise unknown(path, "is empty.", "The tool may have been stopped before it wrote.")
     return text
 
 
@@ -122,18 +142,30 @@ def _unpacked(path: Path, content: bytes) -> bytes:
 
 
 def _parsed(path: Path, text: str) -> tuple[Form, object]:
-    start = text.lstrip()
-    if start[0] in "{[":
+    form = form_of(text)
+    if form is Form.JSON:
         return _json(path, text)
-    if YAML_START.match(start.partition("\n")[0]) or start.startswith("#"):
+    if form is Form.YAML:
         return Form.YAML, _yaml(path, text)
-    if "," in start.partition("\n")[0]:
+    if form is Form.CSV:
         return Form.CSV, _csv(path, text)
-    raise refused(
+    start = text.lstrip()
+    raise unknown(
         path,
         f"is neither JSON, JSON lines, YAML nor CSV (it begins with {start[:30]!r}).",
-        "`workbench import --formats` lists what can be imported.",
+        LISTED,
     )
+
+
+def form_of(text: str) -> Form | None:
+    """The form that a text begins in, JSON lines as JSON; None for none."""
+    start = text.lstrip()
+    first = start.partition("\n")[0]
+    if start[:1] in ("{", "["):
+        return Form.JSON
+    if YAML_START.match(first) or start.startswith("#"):
+        return Form.YAML
+    return Form.CSV if "," in first else None
 
 
 def _json(path: Path, text: str) -> tuple[Form, object]:
@@ -176,11 +208,11 @@ def _yaml(path: Path, text: str) -> object:
         return yaml.load(text, YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
         told = " ".join(str(error).split())[:200]
-        raise refused(path, f"is damaged YAML ({told}).", "Copy it again.") from error
+        raise unknown(path, f"is damaged YAML ({told}).", "Copy it again.") from error
 
 
 def _csv(path: Path, text: str) -> list[list[str]]:
     try:
         return list(csv.reader(io.StringIO(text, newline="")))
     except csv.Error as error:
-        raise refused(path, f"is damaged CSV ({error}).", "Copy it again.") from error
+        raise unknown(path, f"is damaged CSV ({error}).", "Copy it again.") from error

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 
 from experiments.records import AxisValue, ForeignNumber
 from workbench.importers.cells import axis, count, flag, mapping, number, rows, text
-from workbench.importers.document import Document, Form, refused
+from workbench.importers.document import Document, Form, unknown
 from workbench.importers.foreign import (
     Column,
     Family,
@@ -215,7 +215,7 @@ def _is_matrix(document: Document) -> bool:
 
 
 def _read_matrix(document: Document) -> Foreign:
-    raise refused(
+    raise unknown(
         document.path,
         f"is a matrix of {len(_rows(document)):,} InferenceX configurations, without a result.",
         "Import the aggregate file of the same sweep.",

@@ -3,81 +3,116 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.quantiles import needed_samples
-from experiments.records import (
-    AxisValue,
-    ForeignNumber,
-    MetricValue,
-    Point,
-    TrialId,
-    TrialRecord,
-    TrialState,
-)
-from workbench.errors import DiskFullError, UsageError
+from experiments.records import TrialRecord
+from workbench.errors import BenchError, DiskFullError, UnknownFileError, UsageError
 from workbench.importers.catalogue import format_of
-from workbench.importers.document import Document, read_document, refused
-from workbench.importers.foreign import UNTOLD, Foreign, ForeignPoint, Format
-from workbench.lock import utc_now
+from workbench.importers.companions import twins, with_telemetry
+from workbench.importers.document import LISTED, read_document, refused
+from workbench.importers.folders import files_of, may_be_result
+from workbench.importers.foreign import UNTOLD, ForeignPoint
+from workbench.importers.trials import Imported, records_of
 from workbench.store import Run, RunFacts, Store
 
 ENGINE = "imported"
 MOST_DEVICES = 1_000_000  # that anybody measures on
-UNKNOWN_DEVICES = "the number of devices is not told; say it with `workbench import --gpus N`"
-PER_DEVICE = {"output_tok_s": "output_tok_s_device", "total_tok_s": "total_tok_s_device"}
-DUPLICATE = "duplicate"  # the axis that keeps results of one configuration apart
-SHARES = {"p1": 0.99, "p50": 0.5, "p90": 0.9, "p99": 0.99}
-POOLED = ("icl_s", "itl_s")  # quantiles of gaps, of which a request has many
-
-
-@dataclass(frozen=True, kw_only=True)
-class Imported:
-    """One file that was read, its format and what was found in it."""
-
-    document: Document
-    format: Format
-    foreign: Foreign
 
 
 @dataclass(frozen=True, kw_only=True)
 class Intake:
-    """What an import did: the run of each format, and files that the store had before."""
+    """What an import did with each file that was named or found in a named folder."""
 
-    runs: tuple[Run, ...]
-    known: Mapping[Path, str]  # file -> the run that holds it
-    copies: Mapping[Path, Path]  # file -> the file of this call with the same content
-    read: tuple[Imported, ...]
+    refused: Mapping[Path, BenchError]  # file -> why nothing of it was stored
+    left_out: Mapping[Path, str]  # file of a named folder that is no result -> what it is
+    runs: tuple[Run, ...] = ()  # one a format
+    known: Mapping[Path, str] = field(default_factory=dict[Path, str])
+    """File that the store has -> the run that holds it."""
+    copies: Mapping[Path, Path] = field(default_factory=dict[Path, Path])
+    """File -> the one of this call that says the same."""
+    joined: Mapping[Path, Path] = field(default_factory=dict[Path, Path])
+    """Telemetry -> the result of this call that it belongs to."""
 
 
 def import_files(paths: Sequence[Path], store: Store, *, devices: int | None = None) -> Intake:
-    """Read every file, then store one run a format; nothing is stored where one cannot be read.
+    """Read every file, of a folder those that are results; store one run a format.
 
-    `devices` states how many each result was measured on, where the file does not.
-    ForeignFileError for an unknown or damaged file, UsageError where `devices` contradicts one.
+    A file that cannot be read is in `refused`, and the others are stored all the same. `devices`
+    states how many each result was measured on, where the file does not; a file that tells
+    another number is refused. Raises UsageError for a number that nobody has, StoreError where
+    nothing can be written.
     """
     if devices is not None and not 1 <= devices <= MOST_DEVICES:
         raise UsageError(f"{devices} is no number of devices.", where="--gpus")
-    read = [_with_devices(read_file(path), devices) for path in paths]
+    found = _read(paths, devices)
+    if not found.read:
+        return Intake(refused=found.refused, left_out=found.left_out)
     with store.alone():
         before = _stored_files(store, devices)
+        known = {one.document.path: before[one.document.sha256]
+                 for one in found.read if one.document.sha256 in before}  # fmt: skip
         new: dict[str, Imported] = {}
-        copies: dict[Path, Path] = {}
-        for one in read:
-            if one.document.sha256 not in before:
-                first = new.setdefault(one.document.sha256, one)
-                copies |= {one.document.path: first.document.path} if first is not one else {}
+        copies: dict[Path, Path] = twins(found.read)
+        for one in found.read:
+            if one.document.path in known or one.document.path in copies:
+                continue
+            first = new.setdefault(one.document.sha256, one)
+            copies |= {one.document.path: first.document.path} if first is not one else {}
+        whole, joined = with_telemetry(list(new.values()), found.read)
         return Intake(
-            runs=tuple(_stored(batch, store, devices) for batch in _by_format(new.values())),
-            known={one.document.path: before[one.document.sha256]
-                   for one in read if one.document.sha256 in before},
+            runs=tuple(_stored(batch, store, devices) for batch in _by_format(whole)),
+            known=known,
             copies=copies,
-            read=tuple(new.values()),
-        )  # fmt: skip
+            joined=joined,
+            refused=found.refused,
+            left_out=found.left_out,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What stands in the files, before anything is stored."""
+
+    read: list[Imported] = field(default_factory=list[Imported])
+    refused: dict[Path, BenchError] = field(default_factory=dict[Path, BenchError])
+    left_out: dict[Path, str] = field(default_factory=dict[Path, str])
+
+    @property
+    def paths(self) -> set[Path]:
+        """Every file that was looked into."""
+        return {one.document.path for one in self.read} | {*self.refused, *self.left_out}
+
+
+def _read(paths: Sequence[Path], devices: int | None) -> _Found:
+    found = _Found()
+    for path in dict.fromkeys(paths):
+        try:
+            if path.is_dir():
+                _read_folder(path, devices, found)
+            elif path not in found.paths:
+                found.read.append(_with_devices(read_file(path), devices))
+        except BenchError as error:
+            found.refused[path] = error
+    return found
+
+
+def _read_folder(folder: Path, devices: int | None, found: _Found) -> None:
+    """The results below a folder; what marks no result of a known tool is only left out."""
+    before, seen, files = len(found.read) + len(found.refused), found.paths, files_of(folder)
+    for path in (path for path in files if path not in seen):
+        try:
+            if not may_be_result(path):
+                found.left_out[path] = "is no JSON, YAML or CSV."
+            else:
+                found.read.append(_with_devices(read_file(path), devices))
+        except UnknownFileError as error:
+            found.left_out[path] = error.what
+        except BenchError as error:
+            found.refused[path] = error
+    if seen.isdisjoint(files) and len(found.read) + len(found.refused) == before:
+        raise refused(folder, "is a folder without a result of a known tool.", LISTED)
 
 
 def _by_format(read: Iterable[Imported]) -> Iterable[list[Imported]]:
@@ -111,7 +146,7 @@ def _stored_files(store: Store, devices: int | None) -> dict[str, str]:
 
 
 def _stored(batch: Sequence[Imported], store: Store, devices: int | None) -> Run:
-    records = _records(batch)
+    records = records_of(batch)
     try:
         return store.add(_facts(batch, records, devices), records)
     except DiskFullError as error:
@@ -135,9 +170,9 @@ def _facts(
         "format": first.format.name,
         "format_seen": first.format.seen,
         "files": [
-            {"name": one.document.path.name, "sha256": one.document.sha256,
-             "bytes": one.document.size_bytes}
+            {"name": file.path.name, "sha256": file.sha256, "bytes": file.size_bytes}
             for one in batch
+            for file in (one.document, *one.joined)
         ],
         "devices_stated": devices,
         "notes": list(dict.fromkeys(note for one in batch for note in one.foreign.notes)),
@@ -170,38 +205,6 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + more
 
 
-def _records(batch: Sequence[Imported]) -> list[TrialRecord]:
-    """One record a point of the files, with the axes that vary among them."""
-    told = [(one, place, point) for one in batch for place, point in enumerate(one.foreign.points)]
-    points = [point for _, _, point in told]
-    axes = _axes(points)
-    started = utc_now().isoformat(timespec="milliseconds")
-    return [
-        TrialRecord(
-            trial_id=_trial_id(k, one.document, place),
-            point=Point(axes=axes[k], engine=dict(points[k].engine),
-                        workload=dict(points[k].workload)),
-            repeat=points[k].repeat,
-            state=_state(points[k]),
-            reason=_reason(points[k]),
-            started_utc=started,
-            duration_s=points[k].duration_s or 0.0,
-            window_s=None,
-            metrics=_metrics(points[k], one.format.tool),
-            labels=tuple(dict.fromkeys((f"imported from {one.format.tool}", *points[k].labels))),
-            telemetry=points[k].telemetry,
-            foreign=points[k].numbers,
-        )
-        for k, (one, place, _) in enumerate(told)
-    ]  # fmt: skip
-
-
-def _trial_id(order: int, document: Document, place: int) -> TrialId:
-    """Trials of one instant are listed by their ids: so these keep the order of the files."""
-    key = f"{document.sha256} {place}"
-    return TrialId(f"{order:04d}-{hashlib.sha256(key.encode()).hexdigest()[:12]}")
-
-
 def _with_devices(one: Imported, stated: int | None) -> Imported:
     """The file with the number of devices of each point among its settings, where it is known."""
     points = tuple(_on_devices(point, stated, one.document.path) for point in one.foreign.points)
@@ -219,71 +222,3 @@ def _on_devices(point: ForeignPoint, stated: int | None, path: Path) -> ForeignP
     if found is None:
         return point
     return dataclasses.replace(point, devices=found, engine={**point.engine, "devices": found})
-
-
-def _axes(points: Sequence[ForeignPoint]) -> list[dict[str, AxisValue]]:
-    """The settings that vary, by point; results of one configuration are numbered apart."""
-    settings = [{**point.workload, **point.engine} for point in points]
-    names = dict.fromkeys(name for found in settings for name in found)
-    varying = [name for name in names if len({repr(found.get(name)) for found in settings}) > 1]
-    axes = [{name: found.get(name) for name in varying} for found in settings]
-    keys = [repr((axis, point.repeat)) for axis, point in zip(axes, points, strict=True)]
-    if len(set(keys)) == len(keys):
-        return axes
-    seen: Counter[str] = Counter()
-    for axis, key in zip(axes, keys, strict=True):
-        seen[key] += 1
-        axis[DUPLICATE] = seen[key]
-    return axes
-
-
-def _state(point: ForeignPoint) -> TrialState:
-    if point.samples == 0:
-        return TrialState.FAILED
-    return TrialState.INVALID if point.invalid is not None else TrialState.OK
-
-
-def _reason(point: ForeignPoint) -> str | None:
-    if point.samples == 0:
-        failed = "" if point.failed is None else f", {point.failed:,} failed"
-        return f"no request succeeded{failed}"
-    return point.invalid
-
-
-def _metrics(point: ForeignPoint, tool: str) -> dict[str, MetricValue]:
-    """Our metrics that the numbers of the file are, each with its basis."""
-    if point.samples == 0:
-        return {}
-    found = {
-        one.metric: _metric(one, one.metric, point.samples, tool)
-        for one in point.numbers
-        if one.metric is not None
-    }
-    return {**found, **_per_device(found, point.devices), **point.metrics}
-
-
-def _metric(one: ForeignNumber, metric: str, samples: int | None, tool: str) -> MetricValue:
-    """A quantile that its samples cannot carry is missing: the tool's number stays its own."""
-    basis = f"{tool} {one.key}: {one.meaning}"
-    if not isinstance(one.value, float):
-        return MetricValue(value=None, n=0, reason=one.reason or "not told", basis=basis)
-    share = None if metric.startswith(POOLED) else SHARES.get(metric.rpartition("_")[2])
-    if share is not None and samples is not None and samples < needed_samples(share):
-        reason = f"n={samples} is too few for it; the tool's number is kept as its own"
-        return MetricValue(value=None, n=samples, reason=reason, basis=basis)
-    return MetricValue(value=one.value, n=samples, basis=basis)
-
-
-def _per_device(found: Mapping[str, MetricValue], devices: int | None) -> dict[str, MetricValue]:
-    """Rates per device from whole rates, where the file has none of its own."""
-    rates = {}
-    for whole, each in PER_DEVICE.items():
-        rate = found.get(whole)
-        if rate is None or rate.value is None or each in found:
-            continue
-        if devices is None:
-            rates[each] = MetricValue(value=None, n=0, reason=UNKNOWN_DEVICES, basis=rate.basis)
-        else:
-            basis = f"{rate.basis}; divided by {devices} devices"
-            rates[each] = MetricValue(value=rate.value / devices, n=rate.n, basis=basis)
-    return rates

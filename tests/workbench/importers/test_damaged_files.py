@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.fakes.foreign_files import FOLDER
-from workbench.errors import ForeignFileError
+from workbench.errors import ForeignFileError, UnknownFileError
 from workbench.importers import document as document_module
 from workbench.importers.catalogue import FORMATS
 from workbench.importers.document import Document, Form, read_document
@@ -159,10 +159,11 @@ def test_what_odd_cells_leave_can_be_stored_and_read(tmp_path, name):
     lines = DOCUMENTS[name].form is Form.LINES
     text = "\n".join(map(json.dumps, value)) if lines else json.dumps(value)
     path.write_text(text, encoding="utf-8")
-    try:
-        (run,) = import_files([path], Store(tmp_path / "store")).runs
-    except ForeignFileError:
+    found = import_files([path], Store(tmp_path / "store"))
+    if found.refused:
+        assert isinstance(found.refused[path], ForeignFileError)
         return
+    (run,) = found.runs
     points = run.points()
     assert len(points)
     assert len(run.judged()) == len(points)
@@ -197,13 +198,16 @@ def test_a_file_that_is_none_says_what_was_expected_and_found(tmp_path, content,
         read_file(path)
 
 
-def test_an_unknown_file_is_told_what_is_known(tmp_path):
+def test_an_unknown_file_is_told_what_it_is_closest_to_and_where_the_rest_is_listed(tmp_path):
     path = tmp_path / "r.json"
-    path.write_text('{"a": 1}')
-    with pytest.raises(ForeignFileError) as caught:
+    path.write_text('{"completed": 1, "duration": 2.0, "other": 3}')
+    with pytest.raises(UnknownFileError, match="the keys 'completed', 'duration'") as caught:
         read_file(path)
-    assert "vllm bench serve" in caught.value.remedy
-    assert "`tput_per_gpu`" in caught.value.remedy
+    assert caught.value.remedy.startswith("Closest is a `vllm bench serve` result")
+    path.write_text('{"a": 1}')
+    with pytest.raises(UnknownFileError) as caught:
+        read_file(path)
+    assert caught.value.remedy == "`workbench import --formats` lists what can be imported."
 
 
 def test_a_folder_and_a_file_that_is_not_there_are_refused(tmp_path):

@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.foreign_files import FOLDER, imported, written
 from workbench.confirm import chosen_points
-from workbench.errors import DiskFullError, ForeignFileError, UsageError
+from workbench.errors import DiskFullError, UsageError
 from workbench.importers.intake import import_files
 from workbench.index import Index
 from workbench.pareto import Axis
@@ -226,13 +226,6 @@ def test_where_no_request_succeeded_zeros_are_no_numbers(tmp_path):
     assert trial.metrics == {}
     (ttft,) = [one for one in trial.foreign if one.key == "mean_ttft_ms"]
     assert ttft.value is None
-
-
-def test_nothing_is_stored_where_one_of_the_files_cannot_be_read(tmp_path):
-    good, bad = written(tmp_path, "a.json", RESULT), written(tmp_path, "b.json", '{"a": 1}')
-    with pytest.raises(ForeignFileError, match=r"b\.json.*the keys 'a'"):
-        import_files([good, bad], Store(tmp_path / "store"))
-    assert not (tmp_path / "store").exists()
 
 
 def test_a_trial_reads_back_as_it_was_stored(tmp_path):

@@ -1,0 +1,55 @@
+"""Which files of a folder may be results: by their first bytes, as names tell nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from workbench.errors import UsageError
+from workbench.importers.document import Form, form_of, refused, text_of_head
+
+MOST_FILES = 10_000
+MOST_TEXT_BYTES = 1 << 26  # of a file that is no JSON: logs have commas and colons, too
+HEAD_BYTES = 4096
+
+
+def files_of(folder: Path) -> list[Path]:
+    """Every file below, by path; what is hidden, a link to a folder or no plain file is not one.
+
+    ForeignFileError for a folder that cannot be read, UsageError for more than MOST_FILES.
+    """
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=_unreadable):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [Path(place) / name for name in sorted(names) if not name.startswith(".")]
+        if len(found) > MOST_FILES:
+            raise UsageError(
+                f"holds more than {MOST_FILES:,} files.",
+                where=str(folder),
+                remedy="Name a folder further down, or the files.",
+            )
+    return [path for path in found if _is_plain(path)]
+
+
+def _unreadable(error: OSError) -> None:
+    raise refused(Path(error.filename), f"cannot be read ({error.strerror}).") from error
+
+
+def _is_plain(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except OSError:  # such as a link to nothing
+        return False
+
+
+def may_be_result(path: Path) -> bool:
+    """Whether the file begins as a form that is read; ForeignFileError where it cannot be told."""
+    try:
+        with path.open("rb") as file:
+            text = text_of_head(file.read(HEAD_BYTES))
+            size_bytes = file.seek(0, os.SEEK_END)
+    except OSError as error:
+        raise refused(path, f"cannot be read ({error.strerror}).") from error
+    form = None if text is None else form_of(text)
+    return form is Form.JSON or (form is not None and size_bytes <= MOST_TEXT_BYTES)
