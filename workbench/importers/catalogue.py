@@ -6,6 +6,7 @@ import re
 
 from workbench.importers import (
     aiperf,
+    aiperf_aggregate,
     aiperf_records,
     evalscope,
     genai_bench,
@@ -26,8 +27,9 @@ from workbench.importers.document import LISTED, Document, Form, unknown
 from workbench.importers.foreign import Format
 
 MODULES = (
-    kernel_bench, kernel_check, step_bench, inferencex, sglang, vllm, aiperf, aiperf_records,
-    guidellm, inference_perf, llmperf, evalscope, genai_bench, mlperf, llm_d, points_csv,
+    kernel_bench, kernel_check, step_bench, inferencex, sglang, vllm, aiperf, aiperf_aggregate,
+    aiperf_records, guidellm, inference_perf, llmperf, evalscope, genai_bench, mlperf, llm_d,
+    points_csv,
 )  # fmt: skip
 FORMATS: tuple[Format, ...] = tuple(one for module in MODULES for one in module.FORMATS)
 """In the order in which they are tried: the first that recognises a file reads it."""

@@ -3,16 +3,19 @@
 Times are seconds. `tput_per_gpu` counts prompt and output tokens over all devices; where prefill
 and decode have devices of their own, input and output rates are per device of their role, so they
 are no rates per device. `std_intvty` is 1 / std(TPOT), which is no spread of anything: dropped.
+Rows of version 3, of sessions played back from traces, are `inferencex_agentic`'s.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 
-from experiments.records import AxisValue, ForeignNumber
-from workbench.importers.cells import axis, count, flag, mapping, number, rows, text
-from workbench.importers.document import Document, Form, unknown
+from experiments.records import ForeignNumber
+from workbench.importers import inferencex_agentic
+from workbench.importers.cells import count, mapping, number, text
+from workbench.importers.document import Document, unknown
 from workbench.importers.foreign import (
     Column,
     Family,
@@ -22,6 +25,19 @@ from workbench.importers.foreign import (
     latency_columns,
     leftovers,
     told,
+)
+from workbench.importers.inferencex_settings import (
+    ENGINE_FIELDS,
+    WORKLOAD_FIELDS,
+    agentic,
+    devices_of,
+    engine_of,
+    flat,
+    is_role_local,
+    load_of,
+    power_columns,
+    power_notes,
+    rows_of,
 )
 from workbench.importers.speeds import TPOT, speeds
 from workbench.importers.vllm import SERVED
@@ -35,13 +51,22 @@ FAMILIES = (
 )
 LATENCIES = latency_columns(FAMILIES, lambda s, name: f"{s}_{name}", scale=1.0)
 RATES = (
+    Column(key="observed_tokens_per_step", metric="acceptance_length", unit="tok/step",
+           meaning="output tokens / decode steps"),
+)  # fmt: skip
+SPEEDS = (
     Column(key="median_intvty", metric="tok_s_user_p50", unit="tok/s/user",
            meaning=f"1 / median({TPOT})"),
     Column(key="p99_intvty", metric="tok_s_user_p1", unit="tok/s/user",
            meaning=f"1 / p99({TPOT})"),
-    Column(key="observed_tokens_per_step", metric="acceptance_length", unit="tok/step",
-           meaning="output tokens / decode steps"),
 )  # fmt: skip
+AGENTIC = latency_columns(
+    [replace(one, statistics={**one.statistics, "p50": "p50"})
+     for one in FAMILIES if one.name != "itl"],
+    lambda s, name: f"{s}_{name}",
+    scale=1.0,
+)  # fmt: skip
+"""Of flat rows of sessions, whose ITL is their TPOT, and whose speeds changed their definition."""
 TOTAL = Column(
     key="tput_per_gpu", metric="total_tok_s_device", unit="tok/s/device",
     meaning="(prompt + output tokens) / time / devices",
@@ -62,82 +87,45 @@ TOTAL_NOTE = (
     "In {n} rows tput_per_gpu equals output_tput_per_gpu although there are prompts: it is no "
     "total, and is kept under its own name only."
 )
-ENGINE_FIELDS = {
-    "model": "model",
-    "hw": "accelerator",
-    "hardware": "accelerator",
-    "precision": "dtype",
-    "framework": "framework",
-    "tp": "tensor_parallel_size",
-    "pp": "pipeline_parallel_size",
-    "ep": "expert_parallel_size",
-    "dp_attention": "attention_data_parallel",
-    "spec_decoding": "spec_decoding",
-    "spec_method": "spec_decoding",
-    "mtp": "spec_decoding",
-    "disagg": "disaggregated",
-    "image": "image",
-    "decode_tp": "decode_tensor_parallel_size",
-    "decode_ep": "decode_expert_parallel_size",
-    "decode_dp_attention": "decode_attention_data_parallel",
-    "prefill_tp": "prefill_tensor_parallel_size",
-    "prefill_ep": "prefill_expert_parallel_size",
-    "prefill_dp_attention": "prefill_attention_data_parallel",
-}
-WORKLOAD_FIELDS = {"conc": "batch_size", "isl": "prompt_tokens", "osl": "output_tokens"}
-CLOSE = 1e-6
 
 
 def _is_rows(document: Document) -> bool:
-    found = _rows(document)
-    return bool(found) and all("tput_per_gpu" in _flat(row) for row in found)
-
-
-def _rows(document: Document) -> list[Mapping[str, object]]:
-    if document.form not in (Form.JSON, Form.LINES):
-        return []
-    value = document.value
-    return [mapping(value)] if isinstance(value, dict) else rows(value)
-
-
-def _flat(row: Mapping[str, object]) -> dict[str, object]:
-    """A row of the app's dump has its numbers in `metrics` and its settings in `config`."""
-    nested = {**mapping(row.get("config")), **mapping(row.get("metrics"))}
-    return {n: cell for n, cell in row.items() if n not in ("config", "metrics")} | nested
+    """Rows of any version, of which collections hold several."""
+    found = rows_of(document)
+    return bool(found) and all(
+        "tput_per_gpu" in flat(row) or inferencex_agentic.recognises(row) for row in found
+    )
 
 
 def _read(document: Document) -> Foreign:
-    cells = [_flat(row) for row in _rows(document)]
-    local = sum(_is_role_local(row) for row in cells)
+    nested = [row for row in rows_of(document) if inferencex_agentic.recognises(row)]
+    cells = [flat(row) for row in rows_of(document) if not inferencex_agentic.recognises(row)]
+    local = sum(is_role_local(row) for row in cells)
     no_total = sum(_is_no_total(row) for row in cells)
     spread = any(SPREADS.fullmatch(name) for row in cells for name in row)
     notes = [SPREAD_NOTE] if spread else []
     notes += [ROLE_NOTE.format(n=local)] if local else []
     notes += [TOTAL_NOTE.format(n=no_total)] if no_total else []
-    if any(name.startswith("joules_per") for row in cells for name in row):
-        notes.append(
-            "Energy and power are kept under their own names: what they sum is not told here."
-        )
-    return Foreign(points=tuple(map(_point, cells)), notes=tuple(notes))
+    notes += power_notes([*cells, *nested])
+    notes += inferencex_agentic.notes(nested)
+    return Foreign(points=tuple(map(_point, rows_of(document))), notes=tuple(notes))
 
 
 def _point(row: Mapping[str, object]) -> ForeignPoint:
+    if inferencex_agentic.recognises(row):
+        return inferencex_agentic.point(row)
+    row = flat(row)
     return ForeignPoint(
-        engine=_fields(row, ENGINE_FIELDS),
-        workload={**_fields(row, WORKLOAD_FIELDS), "load": "closed"},
+        engine=engine_of(row),
+        workload=load_of(row),
         numbers=_numbers(row),
-        devices=_devices(row),
+        devices=devices_of(row),
     )
 
 
-def _fields(row: Mapping[str, object], names: Mapping[str, str]) -> dict[str, AxisValue]:
-    found = {ours: axis(row[theirs]) for theirs, ours in names.items() if theirs in row}
-    return {name: value for name, value in found.items() if value is not None}
-
-
 def _numbers(row: Mapping[str, object]) -> tuple[ForeignNumber, ...]:
-    columns = [*LATENCIES, *RATES]
-    if not _is_role_local(row):
+    columns = [*(AGENTIC if agentic(row) else LATENCIES + SPEEDS), *RATES, *power_columns(row)]
+    if not is_role_local(row):
         columns.append(OUTPUT)
     if not _is_no_total(row):
         columns.append(TOTAL)
@@ -148,36 +136,9 @@ def _numbers(row: Mapping[str, object]) -> tuple[ForeignNumber, ...]:
     return found + leftovers(row, taken, dropped)
 
 
-def _is_role_local(row: Mapping[str, object]) -> bool:
-    """Whether input and output rates have other divisors than the total."""
-    total, output, prompt = (
-        number(row.get(f"{kind}tput_per_gpu")) for kind in ("", "output_", "input_")
-    )
-    if flag(row.get("disagg")) is True:
-        return True
-    if total is None or output is None or prompt is None:
-        return False
-    return abs(prompt + output - total) > CLOSE * max(total, 1.0)
-
-
 def _is_no_total(row: Mapping[str, object]) -> bool:
     total, output = (number(row.get(f"{kind}tput_per_gpu")) for kind in ("", "output_"))
     return total is not None and total == output and bool(count(row.get("isl")))
-
-
-def _devices(row: Mapping[str, object]) -> int | None:
-    """By the format's own rule: tp x pp x pcp of one node, prefill + decode if disaggregated."""
-    prefill, decode = count(row.get("num_prefill_gpu")), count(row.get("num_decode_gpu"))
-    if prefill is not None and decode is not None:
-        return (prefill + decode if flag(row.get("disagg")) else max(prefill, decode)) or None
-    ranks = count(row.get("tp"))
-    if ranks is None or _is_role_local(row):
-        return None
-    return ranks * _size(row, ("pp",)) * _size(row, ("pcp_size", "pcp")) or None
-
-
-def _size(row: Mapping[str, object], names: Iterable[str]) -> int:
-    return next((found for name in names if (found := count(row.get(name)))), 1)
 
 
 def _is_slo(document: Document) -> bool:
@@ -210,14 +171,14 @@ def _read_slo(document: Document) -> Foreign:
 
 
 def _is_matrix(document: Document) -> bool:
-    found = _rows(document)
+    found = rows_of(document)
     return bool(found) and all({"image", "runner", "conc", "tp"} <= row.keys() for row in found)
 
 
 def _read_matrix(document: Document) -> Foreign:
     raise unknown(
         document.path,
-        f"is a matrix of {len(_rows(document)):,} InferenceX configurations, without a result.",
+        f"is a matrix of {len(rows_of(document)):,} InferenceX configurations, without a result.",
         "Import the aggregate file of the same sweep.",
     )
 
@@ -225,7 +186,7 @@ def _read_matrix(document: Document) -> Foreign:
 FORMATS = (
     Format(name="inferencex", tool="InferenceX", title="InferenceX rows",
            recognises=_is_rows, read=_read, unseen="rows of its app (`metrics`, `config`)",
-           expects="JSON rows with `tput_per_gpu`"),
+           expects="JSON rows with `tput_per_gpu`, or `scenario_type` and `request_metrics`"),
     Format(name="inferencex-slo", tool="InferenceX", title="an InferenceX SLO result",
            recognises=_is_slo, read=_read_slo,
            expects="JSON with `model_id`, `duration`, `median_ttft` in seconds"),

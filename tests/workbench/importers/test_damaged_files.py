@@ -11,7 +11,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.fakes.foreign_files import FOLDER
+from tests.fakes.foreign_files import FOLDER, document
+from tests.workbench.importers.test_aiperf_aggregate import COLLATED, CONFIDENCE, SWEEP
 from workbench.errors import ForeignFileError, UnknownFileError
 from workbench.importers import document as document_module
 from workbench.importers.catalogue import FORMATS
@@ -23,6 +24,7 @@ SMALL = {
     name: (FOLDER / name).read_bytes()
     for name in (
         "inferencex/dsv4_b300_trt_mtp3_fixed_gbs.json",
+        "inferencex/agentx_dsv41_flash_h100_conc4.json",
         "inferencex_slo/glm5_fp8_vllm_tp8_isl8192_osl128_conc4.json",
         "sglang/llama_3_3_70b_online_output.jsonl",
         "aiperf/qwen_concurrency1_gpu_telemetry_export.jsonl",
@@ -35,11 +37,14 @@ SMALL = {
 }
 DOCUMENTS = {
     name: read_document(FOLDER / name)
-    for name in (*SMALL, "aiperf/qwen_concurrency1_profile_export_aiperf.json",
-                 "guidellm/guidellm_report_v2.json",
-                 "inferencex_raw/dsr1_1k1k_fp4_sglang_tp8_ep1_dpa_false_conc4_b200.json")
+    for name in (
+        *SMALL,
+        "aiperf/qwen_concurrency1_profile_export_aiperf.json",
+        "guidellm/guidellm_report_v2.json",
+        "inferencex_raw/dsr1_1k1k_fp4_sglang_tp8_ep1_dpa_false_conc4_b200.json",
+    )
     if not name.endswith(".csv")
-}  # fmt: skip
+} | {"aggregate": document(CONFIDENCE), "sweep": document(SWEEP), "collated": document(COLLATED)}
 RULES = settings(
     max_examples=120,
     deadline=None,
