@@ -84,8 +84,10 @@ def _say(found: Intake, store: Path) -> None:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):
             say(f"note: {note}", style="yellow")
-    if found.runs:
-        say(f"look at it with `{command_line('show', found.runs[-1].run_id, store=store)}`")
+    if len(found.runs) > 1:
+        say(f"look at them with `{command_line('dashboard', store=store)}`, page Imports")
+    elif found.runs:
+        say(f"look at it with `{command_line('show', found.runs[0].run_id, store=store)}`")
 
 
 def _some(names: list[str]) -> str:

@@ -1,15 +1,15 @@
 """What AIPerf writes of several runs: confidence aggregates, sweeps, and collated requests.
 
 An aggregate has for each metric and statistic of a run, as `time_to_first_token_p99`, the mean
-over the runs with Student's interval. That mean fills the metric whose statistic it is, as our
-own repeats do. Collated files pool the requests of all runs but tell no unit: they fill none.
+over the runs with Student's interval. That mean fills the metric whose statistic it is; the
+interval stays under its own name. Collated files pool the requests of all runs but tell no unit:
+they fill none.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from experiments.records import AxisValue, ForeignNumber
 from workbench.importers.aiperf import LATENCIES, SCALES, SINGLE, SPEED, STATISTICS
@@ -28,7 +28,6 @@ from workbench.importers.foreign import (
 from workbench.importers.speeds import speeds
 
 OF_A_RUN = ("avg", "min", "max", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "std")
-LEVEL = 0.95  # of our intervals
 UNITS = {"requests/sec": "req/s", "tokens/sec": "tok/s", "requests": "requests", "tokens": "tok",
          "sec": "s", "s": "s"}  # fmt: skip
 FOLLOW = ("unit", "mean", "cv", "se", "t_critical")  # from the spread and the number of runs
@@ -37,7 +36,10 @@ UNITS_NOTE = (
     "A collated file tells no unit: its numbers fill no metric. Import the aggregate, or the "
     "summaries of the runs."
 )
-LEVEL_NOTE = "Intervals of {level:g} are kept under their own names: ours are of 0.95."
+INTERVAL_NOTE = (
+    "Numbers are means over runs; their intervals over the runs are kept under the tool's own "
+    "names (ci_low, ci_high), as intervals of a single result are within its run here."
+)
 
 
 def _aggregate(document: Document, kind: str) -> Mapping[str, object]:
@@ -94,16 +96,14 @@ def _foreign(
     points: list[ForeignPoint],
     metadata: Mapping[str, object],
     version: str | None,
+    note: str = INTERVAL_NOTE,
 ) -> Foreign:
     if not any(point.numbers for point in points):
         raise refused(document.path, "is an AIPerf aggregate without a number in it.")
-    failed, notes = rows(metadata.get("failed_runs")), []
+    failed, notes = rows(metadata.get("failed_runs")), [note]
     if failed:
         names = ", ".join(str(text(one.get("label"))) for one in failed[:3])
         notes.append(f"{len(failed):,} runs failed and are in no number: {names}.")
-    level = number(metadata.get("confidence_level"))
-    if level is not None and not math.isclose(level, LEVEL):
-        notes.append(LEVEL_NOTE.format(level=level))
     return Foreign(points=tuple(points), version=version, notes=tuple(notes))
 
 
@@ -120,7 +120,6 @@ def _point(
         numbers=tuple(numbers),
         samples=done,
         failed=_whole(at(metrics, "error_request_count_avg", "mean")),
-        intervals=_intervals(numbers, metrics, metadata),
         invalid=_invalid(metadata),
         duration_s=number(at(metrics, "benchmark_duration_avg", "mean")),
     )
@@ -181,28 +180,6 @@ def _column(tag: str, statistic: str, unit: str) -> Column | None:
                   meaning=f"{ours} of {family.meaning}")  # fmt: skip
 
 
-def _intervals(
-    numbers: Iterable[ForeignNumber],
-    metrics: Mapping[str, object],
-    metadata: Mapping[str, object],
-) -> dict[str, tuple[float, float]]:
-    """Student's interval of each mean that fills a metric; one run has a width of 0, so none."""
-    level = number(metadata.get("confidence_level"))
-    if level is None or not math.isclose(level, LEVEL):
-        return {}
-    found = {}
-    for one in numbers:
-        cell = mapping(metrics.get(one.key.removesuffix(".mean")))
-        low, high, mean = (number(cell.get(name)) for name in ("ci_low", "ci_high", "mean"))
-        spread = number(cell.get("std"))
-        if one.metric is None or not isinstance(one.value, float) or not spread or not mean:
-            continue
-        if low is not None and high is not None and low <= mean <= high:
-            scale = one.value / mean
-            found[one.metric] = (low * scale, high * scale)
-    return found
-
-
 def _load(parameters: Mapping[str, object]) -> dict[str, AxisValue]:
     """What was varied, by the last part of its name: `phases.profiling.concurrency`."""
     found: dict[str, AxisValue] = {}
@@ -248,8 +225,7 @@ def _read_collated(document: Document) -> Foreign:
         numbers.append(derived("request_latency.combined.count", done, column))
     point = ForeignPoint(engine={}, workload={}, numbers=tuple(numbers), samples=done)
     version = text(found.get("aiperf_version"))
-    foreign = _foreign(document, [point], mapping(found["metadata"]), version)
-    return replace(foreign, notes=(*foreign.notes, UNITS_NOTE))
+    return _foreign(document, [point], mapping(found["metadata"]), version, UNITS_NOTE)
 
 
 FORMATS = (

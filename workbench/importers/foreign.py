@@ -54,10 +54,6 @@ class ForeignPoint:
     repeat: int = 0
     duration_s: float | None = None
     telemetry: tuple[TelemetrySample, ...] = ()
-    intervals: Mapping[str, tuple[float, float]] = field(
-        default_factory=dict[str, tuple[float, float]]
-    )
-    """The 95 % interval of a number that a metric takes, as the tool tells it, by metric."""
     metrics: Mapping[str, MetricValue] = field(default_factory=dict[str, MetricValue])
     """Numbers of a run of this workbench, with their own samples and intervals."""
 

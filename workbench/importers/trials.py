@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -109,11 +108,6 @@ def _metrics(point: ForeignPoint, tool: str) -> dict[str, MetricValue]:
         for one in point.numbers
         if one.metric is not None
     }
-    found |= {
-        name: dataclasses.replace(found[name], low=low, high=high)
-        for name, (low, high) in point.intervals.items()
-        if name in found and found[name].value is not None
-    }
     return {**found, **_per_device(found, point.devices), **point.metrics}
 
 
@@ -140,8 +134,5 @@ def _per_device(found: Mapping[str, MetricValue], devices: int | None) -> dict[s
             rates[each] = MetricValue(value=None, n=0, reason=UNKNOWN_DEVICES, basis=rate.basis)
         else:
             basis = f"{rate.basis}; divided by {devices} devices"
-            low, high = (None if one is None else one / devices for one in (rate.low, rate.high))
-            rates[each] = MetricValue(
-                value=rate.value / devices, n=rate.n, low=low, high=high, basis=basis
-            )
+            rates[each] = MetricValue(value=rate.value / devices, n=rate.n, basis=basis)
     return rates

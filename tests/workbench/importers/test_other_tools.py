@@ -12,6 +12,7 @@ EXPECTED = {
     "inferencex/agg_dsr1_1k1k.json": "inferencex",
     "inferencex/dsv4_b300_trt_mtp3_fixed_gbs.json": "inferencex",
     "inferencex/env_dsr1-fp4-b200-sglang.json": "inferencex-matrix",
+    "inferencex/agentx_dsv41_flash_h100_conc4.json": "inferencex",
     "inferencex_raw/dsr1_1k1k_fp4_sglang_tp8_ep1_dpa_false_conc4_b200.json": "vllm-serve",
     "inferencex_slo/glm5_fp8_vllm_tp8_isl8192_osl128_conc16.json": "inferencex-slo",
     "inferencex_slo/glm5_fp8_vllm_tp8_isl8192_osl128_conc4.json": "inferencex-slo",
