@@ -61,7 +61,10 @@ def plan(  # noqa: PLR0913 - its options
     without: WithoutOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Print the points of a plan, engine starts, and the time and disk it will take."""
+    """Print the points of a plan, engine starts, and the time and disk it will take.
+
+    A plan for another machine is looked at all the same: what only that machine knows is said.
+    """
     from workbench.runs import outlook
 
     asked = narrowed(loaded(file, max_trials, None, repeats), without)
@@ -110,7 +113,7 @@ def budget_of(text: str | None) -> float | None:
 
 def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
     """The points, what they are made of, and what they cost; as JSON too if asked."""
-    from workbench.preflight import memory_note
+    from workbench.preflight import device_note, memory_note
 
     _show_trials(found)
     say_factors(found)
@@ -121,8 +124,8 @@ def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
     fitting = _fitting(found, budget_s)
     if fitting is not None:
         say(f"about {fitting} of them fit into the budget; `workbench resume` goes on")
-    if (memory := memory_note(found)) is not None:
-        say(f"note: {memory}", style="yellow")
+    if (note := device_note(found) or memory_note(found)) is not None:
+        say(f"note: {note}", style="yellow")
     if json:
         say_json(_document(found))
 
@@ -209,6 +212,8 @@ def say_environment(found: Outlook) -> None:
 
 
 def _document(found: Outlook) -> dict[str, object]:
+    from workbench.preflight import missing_device
+
     return {
         "trials": [
             {"trial_id": t.trial_id, "axes": t.point.axes, "repeat": t.repeat} for t in found.trials
@@ -219,6 +224,7 @@ def _document(found: Outlook) -> dict[str, object]:
         "estimate_s": found.estimate_s,
         "estimate_bytes": found.estimate_bytes,
         "estimate_basis": found.pace.words,
+        "missing_device": missing_device(found),
     }
 
 

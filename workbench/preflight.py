@@ -30,6 +30,7 @@ def check_room(found: Outlook, store: Store) -> None:
     from experiments.targets.factory import check_programs
 
     _check_disk(found, store.path)
+    check_devices(found)
     check_programs(found.runnable)
     weights = weight_bytes(found.trials)
     total = psutil.virtual_memory().total
@@ -40,6 +41,32 @@ def check_room(found: Outlook, store: Store) -> None:
             where=found.plan.name,
             remedy="Use a smaller checkpoint, or fewer replicas (data_parallel_size).",
         )
+
+
+def check_devices(found: Outlook) -> None:
+    """ConfigError where the plan is for another machine than this."""
+    from engine.errors import ConfigError
+
+    if (missing := missing_device(found)) is not None:
+        raise ConfigError(
+            missing,
+            where="accelerator",
+            remedy="Use cpu, or fewer replicas; `workbench plan` looks at it all the same.",
+        )
+
+
+def missing_device(found: Outlook) -> str | None:
+    """What this host lacks to run the plan, as its target tells it; None: nothing."""
+    return next((t.facts.missing_device for t in found.trials if t.facts.missing_device), None)
+
+
+def device_note(found: Outlook) -> str | None:
+    """What to say of a plan for another machine; None: its devices are here."""
+    missing = missing_device(found)
+    if missing is None:
+        return None
+    return (f"{missing.rstrip('.')}: the machine that runs it will tell the kernels, the room for "
+            "caches, whether the weights fit, and whether energy can be read")  # fmt: skip
 
 
 def memory_note(found: Outlook) -> str | None:

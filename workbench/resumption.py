@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from experiments.records import TrialId, TrialState
 from workbench.errors import DriftError, UsageError
 from workbench.outcomes import outcome_in
+from workbench.preflight import check_devices
 from workbench.provenance import manifest
 from workbench.runs import Job, Outlook, accelerator_of, outlook
 from workbench.store import Run, Store
@@ -41,6 +42,7 @@ def resume(
     run = store.run(run_id)
     run.check_measured_here()
     found = outlook(load_plan(run.plan), store)
+    check_devices(found)
     if retry_failed and found.plan.search is not None:
         raise UsageError(
             "is a search, which went on from what failed; another result would lead it elsewhere.",

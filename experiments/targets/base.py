@@ -40,6 +40,7 @@ class TargetFacts:
     simulated: bool = False
     takes_grammars: bool = False  # outputs can be held to a grammar
     renders_chat: bool = False  # a prompt is text that the server lays into its own chat form
+    missing_device: str | None = None  # what this host lacks to open it
     remote: bool = False  # its client is no part of its process: lag and load are our own
 
 

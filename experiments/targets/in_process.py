@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.choices import AcceleratorKind
 from engine.config import EngineConfig
-from engine.errors import CapacityError, EngineError, RequestError
+from engine.errors import CapacityError, ConfigError, EngineError, RequestError
 from engine.request import Request, RequestId
 from engine.resolution import resolve
 from experiments.errors import TargetCapacityError, TargetError
@@ -69,14 +69,13 @@ class InProcessTarget:
     def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """From config.json, the tokenizer and the headers of the weights; loads no tensor.
 
-        A checkpoint is read and held against its contract once.
+        A checkpoint is read and held against its contract once. A device that is asked for by
+        its kind need not be there: `missing_device` says so, and `open` refuses.
         """
-        from engine.accelerator.find import find_accelerator
-
         config = EngineConfig.from_mapping(engine)
         checkpoint = self._checkpoint(config.model)
         facts = checkpoint.facts
-        kind = find_accelerator(config.accelerator).kind
+        kind, device_uuids, missing = _found(config)
         resolved = resolve(config, facts, kind)
         return TargetFacts(
             model=config.model,
@@ -91,7 +90,8 @@ class InProcessTarget:
             max_positions=resolved.max_model_len,
             devices=_devices(config, kind),
             accelerator=str(kind),
-            device_uuids=_device_uuids(config, kind),
+            device_uuids=device_uuids,
+            missing_device=missing,
             random_weights=checkpoint.random_weights,
             tokenizer_hash=checkpoint.tokenizer_hash,
         )
@@ -239,13 +239,21 @@ def _devices(config: EngineConfig, kind: AcceleratorKind) -> int:
     return 1 if kind is AcceleratorKind.CPU else config.data_parallel_size
 
 
-def _device_uuids(config: EngineConfig, kind: AcceleratorKind) -> tuple[str, ...] | None:
-    """Replica i takes device i. None for a kind of device that has no identity."""
+def _found(config: EngineConfig) -> tuple[AcceleratorKind, tuple[str, ...] | None, str | None]:
+    """The kind of device, the identities of those that replicas take, and what is missing.
+
+    Replica i takes device i. No identities: of a kind that has none, or that is not there.
+    """
     from engine.accelerator.find import find_accelerator
 
-    devices = (find_accelerator(kind, index=i) for i in range(_devices(config, kind)))
-    found = tuple(uuid for device in devices if (uuid := device.uuid()) is not None)
-    return found or None
+    kind = config.accelerator
+    try:
+        kind = find_accelerator(kind).kind
+        devices = [find_accelerator(kind, index=i) for i in range(_devices(config, kind))]
+    except ConfigError as error:
+        return kind, None, error.what
+    uuids = tuple(uuid for device in devices if (uuid := device.uuid()) is not None)
+    return kind, uuids or None, None
 
 
 def _is_out_of_memory(error: Exception) -> bool:
