@@ -84,10 +84,14 @@ def _say(found: Intake, store: Path) -> None:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):
             say(f"note: {note}", style="yellow")
-    if len(found.runs) > 1:
+    _say_where_to_look(found.runs, store)
+
+
+def _say_where_to_look(runs: tuple[Run, ...], store: Path) -> None:
+    if len(runs) > 1:
         say(f"look at them with `{command_line('dashboard', store=store)}`, page Imports")
-    elif found.runs:
-        say(f"look at it with `{command_line('show', found.runs[0].run_id, store=store)}`")
+    elif runs:
+        say(f"look at it with `{command_line('show', runs[0].run_id, store=store)}`")
 
 
 def _some(names: list[str]) -> str:
