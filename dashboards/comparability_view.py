@@ -51,6 +51,8 @@ def bases(found: wb.Comparison) -> None:
             for row in told.itertuples()
         ]  # fmt: skip
         parts.html(markup.table(("Metric", "A", "B"), cells))
+    if apart.empty:
+        return
     with st.expander(f"What is not comparable, and why ({len(apart)} metrics)"):
         cells = [
             (markup.text(row.label, "name"), markup.text(row.why, "free soft"))

@@ -64,13 +64,14 @@ def best(points: pd.DataFrame, metric: str) -> Best:
 
 
 def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
-    """The cell of each of `rows` in words: the axes that vary in `points`."""
+    """The cell of each of `rows` in words: the axes that vary in `points`, where it has them."""
     axes = [name for name in points if name.startswith("axis.")]
     varying = [name for name in axes if words_of(points[name]).nunique() > 1]
     return [
-        ", ".join(axis_phrase(name, value_text(row[name])) for name in varying)
+        ", ".join(axis_phrase(name, told) for name in varying
+                  if (told := value_text(row[name])) != MISSING) or MISSING
         for _, row in rows.iterrows()
-    ]
+    ]  # fmt: skip
 
 
 def by_axes(points: pd.DataFrame) -> pd.DataFrame:

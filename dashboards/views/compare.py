@@ -27,6 +27,7 @@ from workbench.figures import (
 )
 
 VERDICTS = {"better": "passed", "worse": "failed", "changed": "running"}
+ROW_PX, MARGINS_PX = 20, 140  # of a chart with a label a row
 EXAMPLE = "workbench compare RUN:draft_length=0 RUN:draft_length=5"
 
 
@@ -86,7 +87,9 @@ def _names(a: Side, b: Side) -> list[str]:
 def _deltas(found: wb.Comparison) -> None:
     look = Look(subtitle=_subtitle(found), dark=parts.is_dark(), height=340)
     if found.overall["ratio"].notna().any():
-        parts.figure(*changes_figure(found, look=look), "changes")
+        room = max(look.height, ROW_PX * int(found.overall["ratio"].notna().sum()) + MARGINS_PX)
+        tall = dataclasses.replace(look, height=room)
+        parts.figure(*changes_figure(found, look=tall), "changes")
     else:
         parts.html(markup.section(changes_finding(found)))
     parts.html(_overall(found.overall))

@@ -77,7 +77,7 @@ def _table(title: str, points: pd.DataFrame, names: tuple[str, ...], run_id: str
     shown = [name for name in names if name in found]
     parts.html(markup.section(title))
     if not shown:
-        parts.html(markup.note("This run is older than these numbers, and has none of them."))
+        parts.html(markup.note("None of these numbers is told of this run."))
         return
     reasons = [why_none(points, name) for name in shown]
     if None not in reasons:

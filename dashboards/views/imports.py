@@ -12,7 +12,7 @@ import streamlit as st
 import workbench as wb
 from dashboards import address, controls, markup, parts, reading
 from workbench.columns import by_axes
-from workbench.figures import cell_words, number, plural
+from workbench.figures import MISSING, cell_words, number, plural
 from workbench.files import explained
 
 MAX_METRICS = 12
@@ -129,12 +129,12 @@ def _origin(origin: dict[str, object], summary: wb.RunSummary) -> str:
     ]
     cells = [(markup.text(name, "soft"), markup.text(value, "free")) for name, value in rows]
     notes = [str(note) for note in _listed(origin.get("notes"))]
-    dropped = "".join(map(markup.note, notes)) or markup.note("Nothing was dropped.")
+    dropped = "".join(map(markup.note, notes)) or markup.note("Nothing.")
     link = markup.anchor("Beside others on a front", address.link("pareto", run=summary.run_id))
     return (
         markup.section("What was recognised")
         + markup.table(("", ""), cells)
-        + markup.section("What was dropped, and why")
+        + markup.section("What was dropped, or is to be minded")
         + dropped
         + f'<p class="wb-note">{link}</p>'
     )
@@ -161,7 +161,7 @@ def _results(points: pd.DataFrame, told: list[str]) -> None:
         table[controls.heading(name)] = rows[name].to_numpy(float)
     digits = dict.fromkeys(table.select_dtypes("float"), number)
     height = "auto" if len(table) < 12 else 430
-    st.dataframe(table.style.format(digits), hide_index=True, height=height)
+    st.dataframe(table.style.format(digits), hide_index=True, height=height, placeholder=MISSING)
     if len(told) > MAX_METRICS:
         more = len(told) - MAX_METRICS
         parts.html(markup.note(f"{plural(more, 'more metric')} on the other pages."))

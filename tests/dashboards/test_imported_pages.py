@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 import workbench as wb
@@ -10,6 +11,7 @@ from tests.dashboards.conftest import shown, walk
 from tests.fakes import measured, records
 from tests.fakes.foreign_files import FOLDER
 from workbench.exports.vllm_json import vllm_files
+from workbench.figures import cell_words
 
 RAW = "inferencex_raw/dsr1_1k1k_fp4_sglang_tp8_ep1_dpa_false_conc4_b200.json"
 
@@ -151,3 +153,24 @@ def test_a_comparison_lists_bases_and_what_has_no_partner(store, open_page):
     assert any(label.startswith("How either side came by its numbers") for label in labels)
     assert any(label.startswith("What is not comparable, and why") for label in labels)
     assert "whose file does not tell" in shown(app)
+
+
+def test_a_setting_that_a_result_does_not_tell_is_left_out_of_its_words():
+    points = pd.DataFrame({"axis.accelerator": ["h100", None], "axis.batch_size": [1, 2]})
+    assert cell_words(points, points) == ["accelerator h100, 1 in flight", "2 in flight"]
+    assert cell_words(points[:0], points[1:]) == ["—"]
+
+
+def test_a_missing_number_of_a_result_is_a_dash(store, open_page):
+    app = open_page(store, "imports", run=named(store, "inferencex"))
+    (table,) = app.dataframe
+    assert table.proto.placeholder == "—"
+
+
+def test_two_results_of_one_tool_have_nothing_that_is_not_comparable(store, open_page):
+    run = named(store, "guidellm")
+    trials = wb.Store(store).run(run).trial_ids()
+    sides = {f"{side}_where": f"trial={name}" for side, name in zip("ab", trials, strict=True)}
+    labels = [one.label for one in open_page(store, "compare", a=run, b=run, **sides).expander]
+    assert any(label.startswith("How either side came by its numbers") for label in labels)
+    assert not any(label.startswith("What is not comparable") for label in labels)
