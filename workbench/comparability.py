@@ -18,6 +18,7 @@ from workbench.grouping import LOAD_FIELDS
 
 __all__ = ["BLOCKING", "Difference", "Severity", "Side", "differences"]
 
+PLURALS = ("clocks", "labels", "prices", "threads", "variables")  # rules whose name is one
 LENGTHS = {
     "prompt lengths": "workload.prompt_tokens",
     "output lengths": "workload.output_tokens",
@@ -95,7 +96,8 @@ def _judged(rule: Rule, a: Side, b: Side) -> Difference | None:
         sentence = f"The {words} of {missing} is not known{why}, so it may differ."
         severity = Severity.WARN
     else:
-        sentence = f"The {words} differs: {_said(first, second)}; {rule.why}."
+        verb = "differ" if rule.name in PLURALS else "differs"
+        sentence = f"The {words} {verb}: {_said(first, second)}; {rule.why}."
         severity = rule.severity
     return Difference(
         name=rule.name, a=_text(first), b=_text(second), severity=severity, sentence=sentence

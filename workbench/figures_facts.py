@@ -69,7 +69,7 @@ def cell_words(points: pd.DataFrame, rows: pd.DataFrame) -> list[str]:
     varying = [name for name in axes if words_of(points[name]).nunique() > 1]
     return [
         ", ".join(axis_phrase(name, told) for name in varying
-                  if (told := value_text(row[name])) != MISSING) or MISSING
+                  if (told := value_text(row[name])) != MISSING)
         for _, row in rows.iterrows()
     ]  # fmt: skip
 

@@ -159,7 +159,7 @@ def _of_two(a: Run, b: Run) -> Iterator[str]:
             names = ", ".join(one.name.replace("_", " ") for one in found.blocked)
             yield f"{head}: no difference is told, since what differs is {names}."
             return
-        pairs = f"{len(found.matches.rows)} matched points"
+        pairs = plural(len(found.matches.rows), "matched point")
         wanted = [name for name, _ in HEADLINES if name in found.metrics] or found.metrics[:3]
         for told in map(found.verdict, wanted):
             yield f"{head}, {pairs}: {told.label}: {told.sentence}."

@@ -156,7 +156,8 @@ def _basis(points: pd.DataFrame, told: list[str]) -> None:
 def _results(points: pd.DataFrame, told: list[str]) -> None:
     """One row a result; numbers stay numbers, so that they sort."""
     rows = by_axes(points)
-    table = pd.DataFrame({"Result": cell_words(points, rows), "State": rows["state"].tolist()})
+    words = [told or MISSING for told in cell_words(points, rows)]
+    table = pd.DataFrame({"Result": words, "State": rows["state"].tolist()})
     for name in told[:MAX_METRICS]:
         table[controls.heading(name)] = rows[name].to_numpy(float)
     digits = dict.fromkeys(table.select_dtypes("float"), number)

@@ -153,3 +153,15 @@ def test_an_imported_file_says_what_it_measured_in_json(theirs):
     document = json.loads((theirs.folder / "run.json").read_text())
     assert document["origin"]["format"] == "vllm-serve"
     assert document["planned"] == 1
+
+
+def test_what_has_a_name_of_several_differs_in_the_plural(ours, theirs):
+    told = {one.name: one.sentence for one in wb.compare(single(ours), single(theirs)).differences}
+    assert told["labels"].startswith("The labels differ: ")
+
+
+def test_a_report_counts_its_matched_points_and_names_the_only_configuration(ours, theirs):
+    verdict = " ".join(gather([ours, theirs], static=True).verdicts)
+    assert "1 matched point:" in verdict
+    assert "with the only configuration" in verdict
+    assert "with —" not in verdict
