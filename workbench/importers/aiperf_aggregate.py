@@ -1,9 +1,9 @@
 """What AIPerf writes of several runs: confidence aggregates, sweeps, and collated requests.
 
 An aggregate has for each metric and statistic of a run, as `time_to_first_token_p99`, the mean
-over the runs with Student's interval. That mean fills the metric whose statistic it is; the
-interval stays under its own name. Collated files pool the requests of all runs but tell no unit:
-they fill none.
+over the runs with Student's interval. Means of means and of rates fill metrics, as those of our
+own repeats; averaged quantiles and the intervals stay under their own names. Collated files pool
+the requests of all runs but tell no unit: they fill none.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Mapping
 
 from experiments.records import AxisValue, ForeignNumber
-from workbench.importers.aiperf import LATENCIES, SCALES, SINGLE, SPEED, STATISTICS
+from workbench.importers.aiperf import LATENCIES, SCALES, SINGLE
 from workbench.importers.cells import at, axis, count, mapping, number, rows, text
 from workbench.importers.document import Document, Form, refused
 from workbench.importers.foreign import (
@@ -25,7 +25,6 @@ from workbench.importers.foreign import (
     series,
     told,
 )
-from workbench.importers.speeds import speeds
 
 OF_A_RUN = ("avg", "min", "max", "p1", "p5", "p10", "p25", "p50", "p75", "p90", "p95", "p99", "std")
 UNITS = {"requests/sec": "req/s", "tokens/sec": "tok/s", "requests": "requests", "tokens": "tok",
@@ -37,8 +36,9 @@ UNITS_NOTE = (
     "summaries of the runs."
 )
 INTERVAL_NOTE = (
-    "Numbers are means over runs; their intervals over the runs are kept under the tool's own "
-    "names (ci_low, ci_high), as intervals of a single result are within its run here."
+    "Numbers are means over runs. Quantiles that were averaged over runs fill no metric, and "
+    "intervals over the runs (ci_low, ci_high) are kept under the tool's own names; the runs' own "
+    "summaries have the quantiles."
 )
 
 
@@ -113,7 +113,6 @@ def _point(
     runs = _runs(metadata)
     done = _whole(at(metrics, "request_count_avg", "mean"))
     numbers = [one for name, cell in metrics.items() for one in _numbers(name, mapping(cell), runs)]
-    numbers += speeds(numbers)
     return ForeignPoint(
         engine={},
         workload=_load(parameters),
@@ -162,22 +161,17 @@ def _mean(
 
 
 def _column(tag: str, statistic: str, unit: str) -> Column | None:
-    """The metric of ours that a statistic of a run's metric is, as in the run's own summary."""
+    """The metric of ours that a mean or rate of a run is; an averaged quantile is none."""
     if tag in SINGLE and statistic == "avg":
         metric, ours, meaning = SINGLE[tag]
         told_ = Column(key="", metric=metric, unit=ours, meaning=meaning)
         return told_ if UNITS.get(unit) == ours else None
-    if tag == SPEED.name and statistic in SPEED.statistics:
-        ours = SPEED.statistics[statistic]
-        return Column(key="", metric=f"{SPEED.prefix}_{ours}", unit="tok/s/user",
-                      meaning=f"{ours} of {SPEED.meaning}")  # fmt: skip
     family = next((one for one in LATENCIES if one.name == tag), None)
     scale = SCALES.get(unit)
-    if family is None or scale is None or statistic not in STATISTICS:
+    if family is None or scale is None or statistic != "avg":
         return None
-    ours = STATISTICS[statistic]
-    return Column(key="", metric=f"{family.prefix}_{ours}", unit="s", scale=scale,
-                  meaning=f"{ours} of {family.meaning}")  # fmt: skip
+    return Column(key="", metric=f"{family.prefix}_mean", unit="s", scale=scale,
+                  meaning=f"mean of {family.meaning}")  # fmt: skip
 
 
 def _load(parameters: Mapping[str, object]) -> dict[str, AxisValue]:
