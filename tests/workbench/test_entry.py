@@ -22,7 +22,10 @@ SCRIPT = "from workbench.entry import main; sys.exit(main())"
 AS_MODULE = "runpy.run_module('workbench', run_name='__main__')"
 
 
-def begun(module: str, start: str, before: str = "") -> subprocess.CompletedProcess[str]:
+HEARD = "signal.signal(signal.SIGINT, signal.default_int_handler)"  # a shell's `&` ignores it
+
+
+def begun(module: str, start: str, before: str = HEARD) -> subprocess.CompletedProcess[str]:
     """The command, interrupted at the moment at which it imports `module`."""
     code = BEGIN.format(module=module, start=start, before=before)
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
