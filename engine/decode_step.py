@@ -50,9 +50,9 @@ class DecodeStep:
         logits = logits.unflatten(0, (key.shape.sequences, key.shape.rows))
         next_first = rows.first + 1
         verdict = self.ops.verify(logits, drafts, next_first, rules_of(key.rule, rows.ints))
-        before = rows.newest[:, : rows.newest.shape[1] - 1].flip(1)
-        written = torch.cat((before, verdict.token_ids), dim=1)
-        self.table.write(rows.ints["slots"], next_first, written, verdict.accepted)
+        self.table.write(
+            rows.ints["slots"], next_first, verdict.token_ids, verdict.accepted, new=verdict.rows
+        )
         return (verdict.row,)
 
     def _draft(self, rows: _Rows) -> Tensor:

@@ -107,14 +107,15 @@ class ModelRunner:
             eos_token_id=facts.eos_token_id,
             device=accelerator.device,
         )
+        self._ops = _choosing_ops(resolved, accelerator)
         self._table = RequestTable(
             rows=storage.slots,
             ngram=facts.ngram,
             draft_length=resolved.draft_length,
             most_blocks=_most_blocks(resolved, caches),
             device=accelerator.device,
+            ops=self._ops,
         )
-        self._ops = _choosing_ops(resolved, accelerator)
         self._decodes: DecodeInputsBuilder | None = None
         self._graphs: DecodeGraphs | None = None
         if caches.spare is not None and accelerator.recorder is not None:

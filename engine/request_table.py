@@ -12,6 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from kernels.ops import REFERENCE
+from kernels.verification.reference import Rings
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.step import ScheduledSequence
+    from kernels.ops import Ops
 
     Ints = NDArray[np.int64]
 
@@ -27,12 +31,22 @@ class RequestTable:
     """`rows` slots on one device. `news` is called in the order of launches, the rest on it."""
 
     def __init__(
-        self, *, rows: int, ngram: int, draft_length: int, most_blocks: int, device: str
+        self,
+        *,
+        rows: int,
+        ngram: int,
+        draft_length: int,
+        most_blocks: int,
+        device: str,
+        ops: Ops = REFERENCE,
     ) -> None:
         self._columns = ngram - 1
         self._width = draft_length + ngram + 1  # a step's tokens, and what they look back to
-        self._lengths = torch.zeros(rows, dtype=torch.int64, device=device)
-        self._recent = torch.zeros(rows, self._width, dtype=torch.int64, device=device)
+        self._rings = Rings(
+            tokens=torch.zeros(rows, self._width, dtype=torch.int64, device=device),
+            lengths=torch.zeros(rows, dtype=torch.int64, device=device),
+        )
+        self._ops = ops
         self._blocks = torch.zeros(rows, most_blocks, dtype=torch.int64, device=device)
         self._generations = np.full(rows, -1)  # who holds the row
         self._known_blocks = np.zeros(rows, dtype=np.int64)
@@ -95,18 +109,17 @@ class RequestTable:
 
         Newest first; -1 before the start.
         """
-        positions = self._lengths[slots] - 1
+        positions = self._rings.lengths[slots] - 1
         back = positions[:, None] - torch.arange(self._columns + 1, device=slots.device)
-        tokens = self._recent[slots[:, None], back % self._width]
+        tokens = self._rings.tokens[slots[:, None], back % self._width]
         return positions, tokens.masked_fill(back < 0, -1)
 
-    def write(self, slots: Tensor, lengths: Tensor, tokens: Tensor, accepted: Tensor) -> None:
-        """Add what a step chose: tokens [S, ngram - 1 + n] end with n new ones of each.
+    def write(
+        self, slots: Tensor, first: Tensor, tokens: Tensor, accepted: Tensor, *, new: int
+    ) -> None:
+        """Add tokens [S, n] from the positions `first` [S] on; a step chose the last `new` of them.
 
-        lengths [S] before the step; accepted + 1 of the new ones stand, the others are
-        overwritten before anyone reads them.
+        accepted [S] + 1 of the new ones stand, the others are overwritten before anyone reads
+        them. Of what a sequence looks back to, the row must hold what is not among the tokens.
         """
-        first = lengths - self._columns
-        positions = first[:, None] + torch.arange(tokens.shape[1], device=slots.device)
-        self._recent[slots[:, None], positions % self._width] = tokens
-        self._lengths[slots] = lengths + accepted + 1
+        self._ops.keep_tokens(self._rings, slots, first, tokens, accepted, new)

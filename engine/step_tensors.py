@@ -100,5 +100,6 @@ class StepTensors:
         before = self.tokens[ints["newest_at"][samplers][:, None] - back]
         lengths = (self.first + ints["known"])[samplers]
         slots = ints["slots"][samplers]
-        self.table.write(slots, lengths, torch.cat((before, chosen), dim=1), accepted)
+        tokens = torch.cat((before, chosen), dim=1)
+        self.table.write(slots, lengths - self.columns, tokens, accepted, new=drafts + 1)
         return accepted

@@ -31,7 +31,7 @@ from kernels.cases_selection import (
     score_blocks_case,
     score_case,
 )
-from kernels.cases_verification import FEWER_ROWS, verify_case
+from kernels.cases_verification import FEWER_ROWS, keep_case, verify_case
 from kernels.formats import FP8_GROUP64_TAIL, FP8_GROUP128, PACKED_FORMATS
 from kernels.hyper_connection.reference import Mixes, Mixing
 from kernels.rotary.reference import frequencies, rotation
@@ -187,6 +187,7 @@ RELEASE_CASES = (
     choose_case(129_280, is_narrow=False),
     choose_case(129_280, is_narrow=True),
     verify_case(129_280, 5, "greedy"),
+    keep_case(6, 6, 10),
     *(replace(verify_case(129_280, 5, w), checked_rows=FEWER_ROWS) for w in ("seeded", "narrowed")),
     logprobs_case(129_280, 0),
     logprobs_case(129_280, 20),
@@ -288,6 +289,9 @@ SMALL_CASES = (
     highest_case(300),
     choose_case(4500, is_narrow=False),
     choose_case(300, is_narrow=True, short=2),
+    keep_case(6, 6, 10),
+    keep_case(5, 2, 16),
+    keep_case(1, 1, 3),
     verify_case(300, 3, "greedy"),
     verify_case(4500, 2, "greedy"),
     verify_case(300, 0, "greedy"),

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Literal
 
 import torch
+from torch import Tensor
 
 from kernels.case import Arguments, Case, Run, normal
 from kernels.cases_selection import rules_by_row
-from kernels.verification.reference import Drafts, Verdict, verify
+from kernels.verification.reference import Drafts, Rings, Verdict, verify
 
 Way = Literal["greedy", "seeded", "narrowed"]
 FEWER_ROWS = (0, 1, 3, 17, 128)  # sequences: the definition sorts their rows in float64
@@ -47,6 +48,46 @@ def verify_case(vocab: int, drafts: int, way: Way) -> Case:
         bytes_per_row=lambda size: (drafts + 1) * (vocab * size + 24) + 24,
         observe=_observed,
         timed_rows=(1, 32, 128),
+    )
+
+
+def keep_case(count: int, new: int, width: int) -> Case:
+    """Slots in any order; some positions below 0."""
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        del dtype  # all of it is whole numbers
+        rings = Rings(
+            tokens=torch.full((rows + 3, width), -7, device=device),
+            lengths=torch.full((rows + 3,), -7, device=device),
+        )
+        slots = torch.randperm(rows + 3, device=device)[:rows]
+        first = torch.randint(new - count, 100_000, (rows,), device=device)
+        first[::2] = new - count
+        tokens = torch.randint(0, 1000, (rows, count), device=device)
+        accepted = torch.randint(0, new, (rows,), device=device)
+        return slots, first, tokens, accepted, rings, new
+
+    def call(run: Run, arguments: Arguments) -> object:
+        slots, first, tokens, accepted, rings, new = arguments
+        return run(rings, slots, first, tokens, accepted, new)
+
+    def observe(run: Run, arguments: Arguments) -> object:
+        slots, first, tokens, accepted, rings, new = arguments
+        assert isinstance(rings, Rings)
+        assert isinstance(tokens, Tensor)
+        held = Rings(tokens=rings.tokens.clone(), lengths=rings.lengths.clone())
+        run(held, slots, first, tokens, accepted, new)
+        assert int((held.tokens != -7).sum()) <= tokens.numel(), "and nothing else is written"
+        return held.tokens[slots], held.lengths[slots]
+
+    return Case(
+        op="keep_tokens",
+        name=f"{count} of which {new} are new in rings of {width}",
+        make=make,
+        bytes_per_row=lambda size: 16 * count + 32,
+        timed_rows=(1, 32, 128),
+        call=call,
+        observe=observe,
     )
 
 

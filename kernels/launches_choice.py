@@ -11,6 +11,7 @@ def choice_launches() -> Iterator[Launch]:
     """Every kernel that chooses, at the sizes of DeepSeek-V4.1-Flash and of Qwen3-30B-A3B."""
     yield from _sampling()
     yield from _verification()
+    yield from _kept()
     yield from _logprobs()
     yield from _fused_routing()
 
@@ -67,6 +68,16 @@ def _verification() -> Iterator[Launch]:
             warps=1,
         )
         yield Launch(address=f"{verification}:judge_kernel", types=types, constants=sizes, warps=1)
+
+
+def _kept() -> Iterator[Launch]:
+    yield Launch(
+        address="kernels.verification.triton_cuda:keep_kernel",
+        types=typed("ring lengths slots first tokens accepted", "*i64")
+        | typed("count width old", "i32"),
+        constants={"BLOCK": 8},
+        warps=1,
+    )
 
 
 def _logprobs() -> Iterator[Launch]:

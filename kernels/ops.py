@@ -44,7 +44,7 @@ from kernels.sampling.reference import Choice, SamplingRules
 from kernels.topk import reference as topk
 from kernels.topk.reference import Blocks
 from kernels.verification import reference as verification
-from kernels.verification.reference import Drafts, Verdict
+from kernels.verification.reference import Drafts, Rings, Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,9 @@ class Ops:
     choose_highest: Callable[[Tensor], Choice] = sampling.choose_highest
     choose_tokens: Callable[[Tensor, Tensor, SamplingRules], Choice] = sampling.choose_tokens
     verify: Callable[[Tensor, Drafts, Tensor, SamplingRules | None], Verdict] = verification.verify
+    keep_tokens: Callable[[Rings, Tensor, Tensor, Tensor, Tensor, int], None] = (
+        verification.keep_tokens
+    )
     log_probabilities: Callable[[Tensor, Tensor, Tensor, int], LogprobRows] = (
         logprobs.log_probabilities
     )

@@ -200,6 +200,7 @@ _USED = (
 )
 _NEW = (
     ("verify", "verification", no_triton),
+    ("keep_tokens", "verification", no_triton),
     ("log_probabilities", "logprobs", no_triton),
 )
 

@@ -62,6 +62,14 @@ class Verdict:
         return self.row[part * size : (part + 1) * size].view(self.sequences, self.rows)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rings:
+    """The newest tokens of sequences: position p lies at p modulo the width."""
+
+    tokens: Tensor  # [slots, width] int64
+    lengths: Tensor  # [slots] int64
+
+
 def verify(logits: Tensor, drafts: Drafts, first: Tensor, rules: SamplingRules | None) -> Verdict:
     """Choose a token for each row of logits [S, D + 1, vocab] and say which drafts stand.
 
@@ -95,6 +103,19 @@ def accept(guesses: Tensor, chosen: Tensor, is_draft: Tensor) -> Tensor:
     """
     stands = (guesses == chosen[:, :-1]) & is_draft
     return stands.long().cumprod(dim=1).sum(dim=1)
+
+
+def keep_tokens(
+    rings: Rings, slots: Tensor, first: Tensor, tokens: Tensor, accepted: Tensor, new: int
+) -> None:
+    """Write tokens [S, n], n at most the width, of the positions from `first` [S] on, which may be
+    below 0, to the rings of slots [S]. The last `new` of them were chosen now; `accepted` [S] + 1
+    of those stand, and set the lengths.
+    """
+    width = rings.tokens.shape[1]
+    positions = first[:, None] + torch.arange(tokens.shape[1], device=slots.device)
+    rings.tokens[slots[:, None], positions % width] = tokens
+    rings.lengths[slots] = first + (tokens.shape[1] - new + 1) + accepted
 
 
 def each_row(first: Tensor, rules: SamplingRules, rows: int) -> tuple[Tensor, SamplingRules]:

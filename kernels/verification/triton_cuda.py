@@ -20,7 +20,7 @@ from kernels.sampling.triton_cuda import (
     launch_highest_of_parts,
     prepared,
 )
-from kernels.verification.reference import Drafts, Verdict, each_row, judged
+from kernels.verification.reference import Drafts, Rings, Verdict, each_row, judged
 
 
 @triton.jit
@@ -70,6 +70,22 @@ def judge_kernel(guesses, counts, row, sequences, ROWS: tl.constexpr, BLOCK: tl.
     tl.store(row + sequences * (2 * ROWS) + sequence, accepted)
 
 
+@triton.jit(do_not_specialize=["width"])
+def keep_kernel(
+    ring, lengths, slots, first, tokens, accepted, count, width, old, BLOCK: tl.constexpr
+):
+    """The tokens of one sequence, and its length."""
+    sequence = tl.program_id(0).to(tl.int64)
+    slot = tl.load(slots + sequence)
+    start = tl.load(first + sequence)
+    at = tl.arange(0, BLOCK)
+    past = start + at + width  # not below 0
+    place = past - past // width * width
+    token = tl.load(tokens + sequence * count + at, mask=at < count, other=0)
+    tl.store(ring + slot * width + place, token, mask=at < count)
+    tl.store(lengths + slot, start + old + 1 + tl.load(accepted + sequence))
+
+
 def verify(logits: Tensor, drafts: Drafts, first: Tensor, rules: SamplingRules | None) -> Verdict:
     """See kernels.verification.reference; logits float32 or bfloat16."""
     sequences, rows, _ = logits.shape
@@ -102,3 +118,16 @@ def verify_apart(
     if rules is None:
         return judged(choose_highest(flat), drafts)
     return judged(choose_tokens(flat, *each_row(first, rules, logits.shape[1])), drafts)
+
+
+def keep_tokens(
+    rings: Rings, slots: Tensor, first: Tensor, tokens: Tensor, accepted: Tensor, new: int
+) -> None:
+    """See kernels.verification.reference; rings lie in one piece."""
+    sequences, count = tokens.shape
+    if sequences:
+        keep_kernel[(sequences,)](
+            rings.tokens, rings.lengths, slots.contiguous(), first.contiguous(),
+            tokens.contiguous(), accepted.contiguous(), count, rings.tokens.shape[1], count - new,
+            BLOCK=triton.next_power_of_2(count), num_warps=1,
+        )  # fmt: skip

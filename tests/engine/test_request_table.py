@@ -11,10 +11,11 @@ from tests.fakes.scheduling import add, results_of, scheduler
 def test_the_device_keeps_the_tokens_of_a_row_until_its_slot_changes_hands():
     table = RequestTable(rows=2, ngram=3, draft_length=2, most_blocks=4, device="cpu")
     slots = torch.tensor([1])
-    table.write(slots, torch.tensor([1]), torch.tensor([[-1, 4, 7, 8, 9]]), torch.tensor([1]))
+    first, tokens = torch.tensor([-1]), torch.tensor([[-1, 4, 7, 8, 9]])
+    table.write(slots, first, tokens, torch.tensor([1]), new=3)
     positions, tokens = table.newest(slots)
     assert (positions.tolist(), tokens.tolist()) == ([2], [[8, 7, 4]])
-    table.write(slots, torch.tensor([3]), torch.tensor([[7, 8, 5, 0, 0]]), torch.tensor([0]))
+    table.write(slots, torch.tensor([3]), torch.tensor([[5, 0, 0]]), torch.tensor([0]), new=3)
     positions, tokens = table.newest(slots)
     assert (positions.tolist(), tokens.tolist()) == ([3], [[5, 8, 7]])
 
