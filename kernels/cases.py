@@ -237,6 +237,7 @@ TIMED_CASES = (
     fp8_experts_case(256, 4096, 2048, 6, 128, 128),
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
     far_score_case(32, 128, 16_384, formats.FP4_GROUP32),
+    replace(best_case(65_536, 512), timed_rows=(1, 32, 128)),
 )
 SMALL_CASES = (
     _norm(64),

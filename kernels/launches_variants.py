@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch
+from kernels.topk.triton_lines import BEST
 
 
 def variant_launches() -> Iterator[Launch]:
     """Each in every shape that its table may choose."""
     yield from _between_sublayers()
     yield from _scores_ahead()
+    yield from _best_lines()
 
 
 def _between_sublayers() -> Iterator[Launch]:
@@ -56,6 +58,27 @@ def _scores_ahead() -> Iterator[Launch]:
             warps=warps,
             even=("heads", "context"),
         )  # fmt: skip
+
+
+def _best_lines() -> Iterator[Launch]:
+    """512 of 16384, whole; and of a part of a long row."""
+    lines = [c for c in BEST.candidates if c["LINES"]]
+    for block in sorted({c["BLOCK"] for c in lines}):
+        warps = min(c["num_warps"] for c in lines if c["BLOCK"] == block)  # most registers
+        for is_final in (True, False):
+            yield Launch(
+                address="kernels.topk.triton_lines:best_lines_kernel",
+                types=_typed("index held", "*i32")
+                | {"scores": "*fp32", "best": "*u32", "out": "*i64" if is_final else "*i32"}
+                | _typed("table lines", "*i64")
+                | _typed("n k shared span parts table_stride index_stride", "i32"),
+                constants={
+                    "NAMES": 0, "BLOCK_ROWS": 0, "IS_FINAL": is_final, "PER_BLOCK": 128,
+                    "LANES": 1024, "ROOM": 2048, "BLOCK": block, "MOST": 512, "UNROLL": 8,
+                },
+                warps=warps,
+                even=("n", "k", "span"),
+            )  # fmt: skip
 
 
 def _typed(names: str, kind: str) -> dict[str, str]:

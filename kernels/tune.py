@@ -30,6 +30,7 @@ MODULES = (
     "kernels.hyper_connection.triton_cuda",
     "kernels.hyper_connection.triton_cuda_narrow",
     "kernels.indexer.triton_cuda",
+    "kernels.topk.triton_cuda",
 )
 """Those that have TUNABLES."""
 CACHE_BYTES = 128_000_000

@@ -345,7 +345,7 @@ def candidate_blocks(scores: Tensor, counts: Tensor, block: int, keep: int) -> T
             scores, counts.contiguous(), best, n, blocks, parts, BLOCK_ROWS=block,
             LANES=triton.next_power_of_2(block), PART=PART,
         )  # fmt: skip
-    return launch_best(best, keep, Names(), shape_for(best))
+    return launch_best(best, keep, Names(), shape_for(best, keep))
 
 
 def _parts(queries: Tensor, keys: CachedRows) -> int:

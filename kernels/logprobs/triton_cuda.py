@@ -16,7 +16,7 @@ from torch import Tensor
 from kernels.logprobs import reference
 from kernels.logprobs.reference import LogprobRows
 from kernels.sampling.triton_cuda import logit_of, prepared
-from kernels.topk.triton_cuda import ordered
+from kernels.topk.triton_parts import ordered
 
 PART = 4096  # tokens
 PART_WARPS = 8

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from kernels.sampling import reference
 from kernels.sampling.reference import Choice, SamplingRules
-from kernels.topk.triton_cuda import (
+from kernels.topk.triton_parts import (
     first_step,
     kth_of_held,
     kth_of_row,

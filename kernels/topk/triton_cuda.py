@@ -17,150 +17,19 @@ from torch import Tensor
 
 from kernels.cache_ops.reference import Pages
 from kernels.topk.reference import Blocks
+from kernels.topk.triton_lines import BEST, LINE, MOST_LINES, best_lines_kernel
+from kernels.topk.triton_parts import (
+    choose_held,
+    fill_rest,
+    kth_of_held,
+    places_of,
+    row_part,
+    search_row,
+    tile_at,
+)
+from kernels.tuning import chosen
 
-
-@triton.jit
-def ordered(score):
-    """Unsigned numbers that rise with the scores; 0 for -inf and NaN."""
-    score = score.to(tl.float32)
-    score = tl.where(score == 0.0, 0.0, score)  # one zero
-    bits = score.to(tl.int32, bitcast=True)
-    signed = bits ^ ((bits >> 31) & 0x7FFFFFFF)
-    rising = signed.to(tl.uint32, bitcast=True) ^ 0x80000000
-    return tl.where(score > float("-inf"), rising, 0)
-
-
-@triton.jit
-def row_part(scores, at, n, IS_ORDERED: tl.constexpr):
-    """Ordered scores at places of a row; 0 beyond it."""
-    if IS_ORDERED:
-        part = tl.load(scores + at, mask=at < n, other=0)
-    else:
-        part = ordered(tl.load(scores + at, mask=at < n, other=float("-inf")))
-    return part
-
-
-@triton.jit
-def three_counts(part, least, unit):
-    """How many reach each of the three steps above `least`: three numbers of 21 bits in one."""
-    once = (part >= (least | unit)).to(tl.int64)
-    twice = (part >= (least | (unit * 2))).to(tl.int64)
-    thrice = (part >= (least | (unit * 3))).to(tl.int64)
-    return once + (twice << 21) + (thrice << 42)
-
-
-@triton.jit
-def step_up(found, k, least, unit, reached):
-    """The highest of the steps that at least k reach, and how many do."""
-    once, twice, thrice = found & 0x1FFFFF, (found >> 21) & 0x1FFFFF, found >> 42
-    bits = (once >= k).to(tl.uint32) + (twice >= k).to(tl.uint32) + (thrice >= k).to(tl.uint32)
-    reached = tl.where(once >= k, once, reached)
-    reached = tl.where(twice >= k, twice, reached)
-    reached = tl.where(thrice >= k, thrice, reached)
-    return least | (bits * unit), reached
-
-
-@triton.jit
-def first_step(low, high):
-    """The prefix that two numbers share, and the unit of the pair of bits after it."""
-    apart = (low ^ high).to(tl.float32).to(tl.int32, bitcast=True)
-    bit = tl.minimum(tl.maximum((apart >> 23) - 127, 0), 31)  # the highest that differs, or above
-    unit = tl.full((), 1, tl.uint32) << (bit // 2 * 2).to(tl.uint32)
-    return high - (high & (unit * 4 - 1)), unit  # 4 of the highest unit wrap to 0
-
-
-@triton.jit
-def kth_of_held(part, k, enough):
-    """A number that at least k of `part` reach, and no more than `enough` if one such can be
-    found; 0 where fewer than k are above 0.
-    """
-    reached = tl.sum((part > 0).to(tl.int32)).to(tl.int64)
-    least = tl.zeros((), tl.uint32)
-    if reached >= k:
-        low = tl.min(tl.where(part > 0, part, 0xFFFFFFFF).to(tl.uint32))
-        least, unit = first_step(low, tl.max(part))
-        while (unit > 0) & (reached > enough):
-            found = tl.sum(three_counts(part, least, unit))
-            least, reached = step_up(found, k, least, unit, reached)
-            unit = unit >> 2
-    return least
-
-
-@triton.jit
-def kth_of_row(scores, n, k, IS_ORDERED: tl.constexpr, BLOCK: tl.constexpr):
-    """The k-th best of a row, which is read 16 times; 0 where fewer are above 0."""
-    least = tl.zeros((), tl.uint32)
-    reached = tl.zeros((), tl.int64) + n
-    unit = tl.full((), 1 << 30, tl.uint32)
-    while (unit > 0) & (reached > k):
-        found = tl.zeros((), tl.int64)
-        for start in range(0, n, BLOCK):
-            part = row_part(scores, start + tl.arange(0, BLOCK), n, IS_ORDERED)
-            found += tl.sum(three_counts(part, least, unit), 0)
-        least, reached = step_up(found, k, least, unit, reached)
-        unit = unit >> 2
-    return least
-
-
-@triton.jit
-def tile_at(start, SIZE: tl.constexpr):
-    """Consecutive places, 32 in a line: most of a running count stays within few threads."""
-    line = tl.arange(0, SIZE // 32) * 32
-    return start + line[:, None] + tl.arange(0, 32)[None, :]
-
-
-@triton.jit
-def running_count(each):
-    """The sum of a tile up to each place and with it, and of the whole tile."""
-    line = tl.sum(each, 1)
-    before = tl.cumsum(line, 0) - line
-    return tl.cumsum(each, 1) + before[:, None], tl.sum(line, 0)
-
-
-@triton.jit
-def places_of(part, least, room, above, level):
-    """Where what exceeds `least`, and the first `room` that equal it, go; and the counts so far.
-
-    `above` and `level` of them came before this tile. Returns places, which are chosen, and both
-    counts after it.
-    """
-    is_above = part > least
-    is_level = (part == least) & (part > 0)
-    rank, total = running_count(is_above.to(tl.int32) + (is_level.to(tl.int32) << 16))
-    levels = level + (rank >> 16)
-    place = above + (rank & 0xFFFF) + tl.minimum(levels, room) - 1
-    chosen = is_above | (is_level & (levels <= room))
-    return place, chosen, above + (total & 0xFFFF), level + (total >> 16)
-
-
-@triton.jit
-def store_best(
-    index, best, out, table, column, part, place, chosen, k, NAMES: tl.constexpr,
-    BLOCK_ROWS: tl.constexpr, IS_FINAL: tl.constexpr, PER_BLOCK: tl.constexpr,
-):  # fmt: skip
-    """Put the chosen of a part where they belong: rows, or rows and ordered scores for later.
-
-    NAMES: 0, a column is the logical row; 1, `index` has the row of each column; 2, that of each
-    block of BLOCK_ROWS columns. PER_BLOCK: rows of a page, or 0 where logical rows are wanted.
-    """
-    mask = chosen & (place < k)
-    if NAMES == 0:
-        logical = column
-    elif NAMES == 1:
-        logical = tl.load(index + column, mask=mask, other=0)
-    else:
-        block = tl.load(index + column // BLOCK_ROWS, mask=mask, other=0).to(tl.int32)
-        logical = block * BLOCK_ROWS + column % BLOCK_ROWS
-    if IS_FINAL:
-        if PER_BLOCK:
-            page = tl.load(table + logical // PER_BLOCK, mask=mask, other=0)
-            row = page.to(tl.int64) * PER_BLOCK + logical % PER_BLOCK
-        else:
-            row = logical.to(tl.int64)
-        tl.store(out + place, row, mask=mask)
-    else:
-        tl.store(out + place, logical, mask=mask)
-        tl.store(best + place, part, mask=mask)
+TUNABLES = (BEST,)
 
 
 @triton.jit
@@ -218,8 +87,6 @@ def best_kernel(
             tl.store(held + place, part, mask=mask)
             tl.store(held_at + place, first + at, mask=mask)
         total = above + tl.minimum(level, k)
-    above = 0
-    level = 0
     chosen_count = 0
     if total <= ROOM:
         at = tile_at(0, ROOM)
@@ -230,37 +97,16 @@ def best_kernel(
             tl.debug_barrier()
             part = tl.load(held + at, mask=at < total, other=0)
             column = tl.load(held_at + at, mask=at < total, other=0)
-        least = kth_of_held(part, k, k)
-        over = tl.sum((part > least).to(tl.int32))
-        place, chosen, above, level = places_of(part, least, k - over, 0, 0)
-        store_best(
-            index, best, out, table, column, part, place, chosen, k, NAMES, BLOCK_ROWS, IS_FINAL,
-            PER_BLOCK,
+        chosen_count = choose_held(
+            index, best, out, table, column, part, kth_of_held(part, k, k), k, NAMES, BLOCK_ROWS,
+            IS_FINAL, PER_BLOCK,
         )  # fmt: skip
-        chosen_count = above + tl.minimum(level, k - over)
     else:
-        least = kth_of_row(scores, size, k, IS_ORDERED, BLOCK)
-        over = 0
-        for start in range(0, size, BLOCK):
-            part = row_part(scores, start + tl.arange(0, BLOCK), size, IS_ORDERED)
-            over += tl.sum((part > least).to(tl.int32), 0)
-        for start in range(0, size, BLOCK):
-            at = tile_at(start, BLOCK)
-            part = row_part(scores, at, size, IS_ORDERED)
-            place, chosen, above, level = places_of(part, least, k - over, above, level)
-            store_best(
-                index, best, out, table, first + at, part, place, chosen, k, NAMES, BLOCK_ROWS,
-                IS_FINAL, PER_BLOCK,
-            )  # fmt: skip
-        chosen_count = above + tl.minimum(level, k - over)
-    for start in range(0, k, LANES):
-        at = start + tl.arange(0, LANES)
-        mask = (at >= chosen_count) & (at < k)
-        if IS_FINAL:
-            tl.store(out + at, tl.full((LANES,), -1, tl.int64), mask=mask)
-        else:
-            tl.store(out + at, tl.zeros((LANES,), tl.int32), mask=mask)
-            tl.store(best + at, tl.zeros((LANES,), tl.uint32), mask=mask)
+        chosen_count = search_row(
+            scores, index, best, out, table, first, size, k, IS_ORDERED, NAMES, BLOCK_ROWS,
+            IS_FINAL, PER_BLOCK, BLOCK,
+        )  # fmt: skip
+    fill_rest(best, out, chosen_count, k, IS_FINAL, LANES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,12 +117,13 @@ class Shape:
     warps: int = 8
     span: int = 32768  # of the parts of a long row, where there are few rows
     lanes: int = 1024  # least groups
+    held: int = 4096  # most columns that are held at once without looking for the best groups
+    is_lines: bool = False  # by `best_lines_kernel`, where lines are few enough
 
 
 SHAPE = Shape()
 MANY = Shape(block=2048, warps=4)  # small programs, several to a processor
 FEW_ROWS, MANY_ROWS = 64, 1024
-HELD = 4096  # most columns that are held at once without looking for the best groups
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,18 +137,25 @@ class Names:
 
 def best_rows(scores: Tensor, k: int, pages: Pages) -> Tensor:
     """See kernels.topk.reference; scores float32, fewer than 2^21 a row."""
-    return launch_best(scores, k, Names(pages=pages), shape_for(scores))
+    return launch_best(scores, k, Names(pages=pages), shape_for(scores, k))
 
 
 def best_of_blocks(scores: Tensor, k: int, pages: Pages, blocks: Blocks) -> Tensor:
     """See kernels.topk.reference; scores float32, fewer than 2^21 a row."""
     names = Names(index=blocks.index.contiguous(), block_rows=blocks.rows, pages=pages)
-    return launch_best(scores, k, names, shape_for(scores))
+    return launch_best(scores, k, names, shape_for(scores, k))
 
 
-def shape_for(scores: Tensor) -> Shape:
+def shape_for(scores: Tensor, k: int) -> Shape:
     """The shape that was fastest for so many rows on an H200."""
-    return MANY if len(scores) >= MANY_ROWS else SHAPE
+    rows, n = scores.shape
+    count = "many" if rows >= MANY_ROWS else "few"
+    config = chosen(BEST, f"{k} of {triton.next_power_of_2(n)}, {count} rows")
+    if config["LINES"]:
+        return Shape(
+            block=config["BLOCK"], warps=config["num_warps"], held=config["HELD"], is_lines=True
+        )
+    return MANY if rows >= MANY_ROWS else SHAPE
 
 
 def launch_best(scores: Tensor, k: int, names: Names, shape: Shape) -> Tensor:
@@ -329,38 +183,39 @@ def _launch(
     rows, n = scores.shape
     span = n if parts == 1 else shape.span
     lanes = max(triton.next_power_of_2(2 * k), shape.lanes)
-    room = max(triton.next_power_of_2(span), 128) if span <= HELD else 2 * lanes
+    most = triton.next_power_of_2(span)
+    room = max(most, 128) if span <= shape.held else 2 * lanes
+    is_lines = shape.is_lines and scores.dtype == torch.float32 and most <= LINE.value * MOST_LINES
     kept = room if span > room else 1
-    held = torch.empty((rows * parts, kept), dtype=torch.uint32, device=out.device)
-    held_at = torch.empty_like(held, dtype=torch.int32)
-    index = held_at if names.index is None else names.index
+    held = torch.empty((rows * parts, kept), dtype=torch.int32, device=out.device)
+    index = held if names.index is None else names.index
     table = out if names.pages is None else names.pages.table
     kind = 0 if names.index is None else 2 if names.block_rows else 1
-    best_kernel[(rows * parts,)](
-        scores,
-        index,
-        table,
-        held,
-        held_at,
-        held if best is None else best,
-        out,
-        n,
-        k,
-        max(rows // max(len(table), 1), 1),
-        span,
-        parts,
-        table.stride(0),
-        index.stride(0),
-        IS_ORDERED=scores.dtype == torch.uint32,
-        NAMES=kind,
-        BLOCK_ROWS=names.block_rows,
-        IS_FINAL=best is None,
-        PER_BLOCK=0 if names.pages is None else names.pages.rows_per_block,
-        LANES=lanes,
-        ROOM=room,
-        BLOCK=min(shape.block, max(triton.next_power_of_2(span), 128)),
-        num_warps=_warps(span, room, shape),
-    )
+    numbers = held.view(torch.uint32)
+    sizes = (n, k, max(rows // max(len(table), 1), 1), span, parts, table.stride(0))
+    constants = {
+        "NAMES": kind,
+        "BLOCK_ROWS": names.block_rows,
+        "IS_FINAL": best is None,
+        "PER_BLOCK": 0 if names.pages is None else names.pages.rows_per_block,
+        "LANES": lanes,
+        "ROOM": room,
+        "BLOCK": min(shape.block, max(most, 128)),
+        "num_warps": _warps(span, room, shape),
+    }
+    best = numbers if best is None else best
+    if is_lines:
+        count = max(most, 128) // LINE.value
+        lines = torch.empty((rows * parts, count), dtype=torch.int64, device=out.device)
+        best_lines_kernel[(rows * parts,)](
+            scores, index, table, lines, held, best, out, *sizes, index.stride(0), MOST=count,
+            UNROLL=8, **constants,
+        )  # fmt: skip
+    else:
+        best_kernel[(rows * parts,)](
+            scores, index, table, numbers, torch.empty_like(held), best, out, *sizes,
+            index.stride(0), IS_ORDERED=scores.dtype == torch.uint32, **constants,
+        )  # fmt: skip
 
 
 def _warps(span: int, room: int, shape: Shape) -> int:

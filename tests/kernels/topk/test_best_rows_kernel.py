@@ -8,7 +8,7 @@ BEST = (
     INTERPRETED
     + """
 from kernels.cache_ops.reference import Pages
-from kernels.topk import reference, triton_cuda
+from kernels.topk import reference
 from kernels.topk.triton_cuda import Names, Shape, launch_best
 
 def scores_of(rows, n, lanes):
@@ -24,15 +24,16 @@ def scores_of(rows, n, lanes):
     crowded[:, torch.arange(n) % lanes < lanes // 8] += 50
     yield "the best in few lanes", crowded
 
-triton_cuda.HELD = 64
-small = Shape(lanes=32, block=128, span=256, warps=4)
+small = Shape(lanes=32, block=128, span=256, warps=4, held=64)
+lines = Shape(lanes=32, block=128, span=256, warps=4, held=64, is_lines=True)
 for n, k, tables in ((7, 3, 2), (300, 9, 2), (700, 16, 1), (60, 64, 1)):
     for name, scores in scores_of(2, n, 32):
         table = torch.rand(tables, n // 16 + 4).argsort(1)
         pages = Pages(table=table, rows_per_block=16)
-        found = launch_best(scores, k, Names(pages=pages), small)
         alive = torch.where(scores == scores, scores, -torch.inf)
-        assert torch.equal(found, reference.best_rows(alive, k, pages)), (n, k, name)
+        for shape in (small, lines):
+            found = launch_best(scores, k, Names(pages=pages), shape)
+            assert torch.equal(found, reference.best_rows(alive, k, pages)), (n, k, name, shape)
 print("agree")
 """
 )
