@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 
+from kernels.grouped_matmul.triton_packed import PACKED
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch
+from kernels.launches_matmul import product_launches
+from kernels.matmul.triton_packed import FEW
 from kernels.topk.triton_lines import BEST
+from kernels.tuning import Tunable
 
 
 def variant_launches() -> Iterator[Launch]:
@@ -15,6 +20,7 @@ def variant_launches() -> Iterator[Launch]:
     yield from _between_sublayers()
     yield from _scores_ahead()
     yield from _best_lines()
+    yield from _packed_products()
 
 
 def _between_sublayers() -> Iterator[Launch]:
@@ -79,6 +85,29 @@ def _best_lines() -> Iterator[Launch]:
                 warps=warps,
                 even=("n", "k", "span"),
             )  # fmt: skip
+
+
+def _packed_products() -> Iterator[Launch]:
+    """In the place of the products of few rows, whose launches these are but for their shapes."""
+    for one in product_launches():
+        name = one.address.rpartition(":")[2]
+        if name in ("gate_up_packed_kernel", "down_packed_kernel") and one.constants["TILE"] != 128:
+            yield from _shaped(one, PACKED, ("COLUMNS", "BLOCK"), {"IN_ASSEMBLY": 2})
+        if name == "few_rows_kernel" and one.constants["ROWS"] in (16, 128):
+            yield from _shaped(one, FEW, ("OUT", "BLOCK"), {})
+
+
+def _shaped(
+    one: Launch, tunable: Tunable, names: tuple[str, ...], constants: Mapping[str, int]
+) -> Iterator[Launch]:
+    """A launch in each shape but the first, the default; of those alike, with most stages."""
+    shapes = {tuple(c[n] for n in names): c for c in tunable.candidates[1:]}
+    for shape, config in shapes.items():
+        chosen = {**one.constants, **constants, **dict(zip(names, shape, strict=True))}
+        if chosen != one.constants:
+            yield replace(
+                one, constants=chosen, warps=config["num_warps"], stages=config["num_stages"]
+            )
 
 
 def _typed(names: str, kind: str) -> dict[str, str]:

@@ -3,7 +3,8 @@
 On the device at hand, each candidate of each kernel runs the timed cases of its operation; the
 one with the least time, as a share of the best for each case, is kept for the class of shapes
 that asked. Candidates that do not compile are told and left out. `--dry-run` prints and writes
-nothing. Run `python -m kernels.check` and `python -m kernels.aot --write` after it.
+nothing; `--check` first leaves out candidates that do not agree with the definition on the
+device. Run `python -m kernels.check` and `python -m kernels.aot --write` after it.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import argparse
 import importlib
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 
 from kernels.bench import VALUE_BYTES
 from kernels.case import Arguments, Case, Run
-from kernels.cases import RELEASE_CASES, TIMED_CASES
+from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES, TIMED_CASES
+from kernels.check import Outcome, check
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Stopwatch, Work
 from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
@@ -31,10 +33,14 @@ MODULES = (
     "kernels.hyper_connection.triton_cuda_narrow",
     "kernels.indexer.triton_cuda",
     "kernels.topk.triton_cuda",
+    "kernels.grouped_matmul.triton_packed",
+    "kernels.matmul.triton_packed",
 )
 """Those that have TUNABLES."""
 CACHE_BYTES = 128_000_000
 MOST_SETS = 8
+CHECKED_ROWS = (5, 130, 600)
+CHECKED_RERUNS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +59,18 @@ def tunables(modules: Iterable[str] = MODULES) -> Iterator[Tunable]:
         yield from importlib.import_module(name).TUNABLES
 
 
+def agreeing(tunable: Tunable, outcomes: Callable[[], Iterable[Outcome]]) -> Tunable:
+    """With those candidates alone under which every outcome passes."""
+    kept = []
+    for config in tunable.candidates:
+        with forced(tunable, config):
+            failed = [outcome for outcome in outcomes() if not outcome.passed]
+        for outcome in failed:
+            _say(f"  {tunable.name} {dict(config)} is left out: {outcome}")
+        kept += [] if failed else [config]
+    return replace(tunable, candidates=tuple(kept))
+
+
 def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Iterator[Seen]:
     """Each candidate on each case at each size, the candidates of a case in turn."""
     (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == (tunable.op, "triton"))
@@ -69,6 +87,9 @@ def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Itera
                     except Exception as error:  # noqa: BLE001  the compiler may raise anything
                         _say(f"  {tunable.name} {dict(config)}: {type(error).__name__}")
                     asked[str(place)] = frozenset(shapes)
+                if not shapes:
+                    graphs.clear()  # nothing here depends on the table
+                    break
             for place, seconds in watch.compare(graphs).items():
                 yield Seen(
                     shapes=asked[place],
@@ -120,6 +141,12 @@ def write(name: str, arch: int, configs: Mapping[str, Config]) -> None:
     path.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
 
 
+def _outcomes(op: str) -> Iterator[Outcome]:
+    every = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)
+    cases = tuple(c for c in every if c.op == op and c.checked_rows is None)
+    yield from check(torch.device("cuda"), rows=CHECKED_ROWS, reruns=CHECKED_RERUNS, cases=cases)
+
+
 def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201
 
@@ -129,6 +156,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m kernels.tune", description=__doc__)
     parser.add_argument("--name", action="append", help="only these tables")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
+    parser.add_argument("--check", action="store_true", help="leave out what does not agree")
     options = parser.parse_args()
     arch = current_arch()
     if arch is None:
@@ -139,6 +167,8 @@ def main() -> int:
     for tunable in tunables():
         if options.name is None or tunable.name in options.name:
             cases = [case for case in (*RELEASE_CASES, *TIMED_CASES) if case.op == tunable.op]
+            if options.check:
+                tunable = agreeing(tunable, lambda op=tunable.op: _outcomes(op))
             seen = list(measured(tunable, cases, watch))
             for one in seen:
                 _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")

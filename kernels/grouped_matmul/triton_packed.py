@@ -22,6 +22,7 @@ from kernels.quantize.triton_operands import (
     rounded_columns,
     spread_scales,
 )
+from kernels.tuning import Tunable, chosen
 
 
 @triton.jit
@@ -182,14 +183,33 @@ def down_packed_kernel(
 
 
 FEW_PAIRS, MANY_PAIRS = 4, 32  # of an expert on average, from which tiles are larger
+PACKED = Tunable(
+    name="packed_experts",
+    op="run_experts",
+    default={"DECODE": 1, "COLUMNS": 32, "BLOCK": 64, "num_warps": 2, "num_stages": 3},
+    candidates=tuple(
+        {"DECODE": decode, "COLUMNS": columns, "BLOCK": block, "num_warps": w, "num_stages": s}
+        for decode, columns, block, w, s in (
+            (1, 32, 64, 2, 3), (2, 32, 64, 2, 3), (2, 32, 64, 2, 4), (2, 32, 32, 2, 5),
+            (2, 64, 32, 4, 4), (2, 64, 64, 4, 3),
+        )
+    ),
+)  # fmt: skip
+TUNABLES = (PACKED,)
 
 
 def packed_sizes(pairs: int, experts: int) -> Sizes:
     """Shapes alone decide, as an H200 was fastest; sums of few and of some pairs have one order."""
-    if pairs < FEW_PAIRS * experts:
-        return Sizes(tile=8, columns=32, block=64, warps=2, stages=3)
     if pairs < MANY_PAIRS * experts:
-        return Sizes(tile=16, columns=32, block=64, warps=2, stages=3)
+        config = chosen(PACKED, "few and some pairs")
+        return Sizes(
+            tile=8 if pairs < FEW_PAIRS * experts else 16,
+            columns=config["COLUMNS"],
+            block=config["BLOCK"],
+            warps=config["num_warps"],
+            stages=config["num_stages"],
+            decode=config["DECODE"],
+        )
     return Sizes(tile=128, columns=64, block=32, warps=4, stages=3)
 
 
@@ -221,7 +241,7 @@ def packed_parts(
         limit,
         GROUP=down.input_group or 0,
         EVEN=width // FP4_PLANES % sizes.block == 0,
-        IN_ASSEMBLY=x.is_cuda,
+        IN_ASSEMBLY=sizes.decode if x.is_cuda else 0,
         **sizes.constants,
         **sizes.launch,
     )
@@ -237,7 +257,7 @@ def packed_parts(
         inner,
         blocks,
         EVEN=inner // FP4_PLANES % sizes.block == 0,
-        IN_ASSEMBLY=x.is_cuda,
+        IN_ASSEMBLY=sizes.decode if x.is_cuda else 0,
         **sizes.constants,
         **sizes.launch,
     )

@@ -25,6 +25,7 @@ class Sizes:
     block: int
     warps: int
     stages: int
+    decode: int = 1  # how a device unpacks mxfp4: see `fp4_planes`
 
     @property
     def launch(self) -> dict[str, int]:

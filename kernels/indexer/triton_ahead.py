@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 
 from kernels.indexer.triton_keys import query_columns, rectified_products
-from kernels.quantize.triton_operands import one_plane
+from kernels.quantize.triton_operands import BY_PRODUCTS, fp4_planes
 from kernels.tuning import Tunable
 
 SCORES = Tunable(
@@ -31,21 +31,6 @@ SCORES = Tunable(
         ),
     ),
 )  # fmt: skip
-
-# Pairs of 16 bits to pairs of bfloat16, one nibble of each: a product puts the sign and the
-# magnitude of a nibble that stands alone where they belong, on a pipe that logic leaves idle.
-NIBBLES = tl.constexpr("""{
-    .reg .b32 s, t;
-    and.b32 s, $4, 0x000F000F; mul.lo.u32 s, s, 0x1040; and.b32 s, s, 0x81C081C0;
-    mul.rn.bf16x2 $0, s, $5;
-    and.b32 s, $4, 0x00F000F0; mul.lo.u32 s, s, 0x104; and.b32 s, s, 0x81C081C0;
-    mul.rn.bf16x2 $1, s, $5;
-    shr.b32 t, $4, 8;
-    and.b32 s, t, 0x000F000F; mul.lo.u32 s, s, 0x1040; and.b32 s, s, 0x81C081C0;
-    mul.rn.bf16x2 $2, s, $5;
-    and.b32 s, t, 0x00F000F0; mul.lo.u32 s, s, 0x104; and.b32 s, s, 0x81C081C0;
-    mul.rn.bf16x2 $3, s, $5;
-}""")
 
 
 @triton.jit
@@ -71,22 +56,7 @@ def quarters_of(word, scale, WIDTH: tl.constexpr, IN_ASSEMBLY: tl.constexpr):
     bits = (tl.minimum(tl.trans(scale).to(tl.int32) + 62, 255) << 7).to(tl.int16)
     factor = bits.to(tl.bfloat16, bitcast=True)[:, :, None]
     factor = tl.broadcast_to(factor, word.shape)
-    if IN_ASSEMBLY:
-        quarters = tl.inline_asm_elementwise(
-            NIBBLES,
-            "=&r,=&r,=&r,=&r,r,r",
-            [word, factor],
-            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
-            is_pure=True,
-            pack=2,
-        )
-    else:
-        quarters = (
-            one_plane(word, factor, 12, 6, 0x01C0),
-            one_plane(word, factor, 8, 6, 0x01C0),
-            one_plane(word, factor, 4, 6, 0x01C0),
-            one_plane(word, factor, 0, 6, 0x01C0),
-        )
+    quarters = fp4_planes(word, factor, BY_PRODUCTS if IN_ASSEMBLY else 0)
     return (
         tl.reshape(quarters[0], (ROWS, QUARTER)),
         tl.reshape(quarters[1], (ROWS, QUARTER)),

@@ -20,6 +20,7 @@ from kernels.matmul.weights import Fp8Weight
 from kernels.quantize.triton_cuda import e4m3_value, ue8m0_value
 from kernels.quantize.triton_groups import arranged, quantised
 from kernels.quantize.triton_operands import FP8_PLANES, UNDO_FP8, fp8_planes, spread_scales
+from kernels.tuning import Config, Tunable, chosen
 
 
 @triton.jit(do_not_specialize=["rows", "groups", "scale_stride", "slice_blocks"])
@@ -94,6 +95,20 @@ MOST_FEW_ROWS = 128  # from more on, it pays to unpack a matrix in a pass of its
 NARROW_ROWS = 32  # up to here, inputs are few beside the weights
 SLICED_PROGRAMS = 640  # below this many, the inputs are cut into slices
 MOST_SLICES = 8
+FEW = Tunable(
+    name="few_rows",
+    op="linear",
+    default={"OUT": 0, "BLOCK": 0, "PROGRAMS": 0, "num_warps": 0, "num_stages": 0},
+    candidates=tuple(
+        {"OUT": out, "BLOCK": block, "PROGRAMS": programs, "num_warps": w, "num_stages": s}
+        for out, block, programs, w, s in (
+            (0, 0, 0, 0, 0), (64, 32, 528, 4, 4), (64, 64, 528, 4, 4), (64, 64, 1056, 4, 3),
+            (128, 32, 132, 8, 4), (128, 32, 264, 8, 3), (128, 64, 132, 8, 3),
+        )
+    ),
+)  # fmt: skip
+"""OUT 0: as `FewRows.of` has it. PROGRAMS: how many are wanted; inputs are cut for as many."""
+TUNABLES = (FEW,)
 LIBRARY_TILE = 128  # of the scales that the library multiplies with
 LIBRARY_INPUTS = 4 * LIBRARY_TILE  # it takes rows of scales to begin at multiples of 16 bytes
 
@@ -145,7 +160,10 @@ class FewRows:
 
     @classmethod
     def of(cls, rows: int, outputs: int, inputs: int, groups: int) -> FewRows:
-        """By shapes alone, as an H200 was fastest."""
+        """By shapes alone, as a table says or an H200 was fastest."""
+        config = chosen(FEW, f"{outputs} x {inputs} by {row_tile(rows)}")
+        if config["OUT"]:
+            return cls._of(config, groups * triton.cdiv(outputs, config["OUT"]), inputs)
         programs = groups * triton.cdiv(outputs, 64)
         blocks = triton.cdiv(inputs, 128)
         is_narrow = rows <= NARROW_ROWS
@@ -155,6 +173,22 @@ class FewRows:
             return cls(outputs=128, block=32, slices=1, warps=8, stages=4)
         return cls(outputs=64, block=64 if is_narrow else 32, slices=slices, warps=4, stages=3)
 
+    @classmethod
+    def _of(cls, config: Config, programs: int, inputs: int) -> FewRows:
+        blocks = triton.cdiv(inputs, 2 * config["BLOCK"])
+        return cls(
+            outputs=config["OUT"],
+            block=config["BLOCK"],
+            slices=max(1, min(MOST_SLICES, config["PROGRAMS"] // programs, blocks // 4)),
+            warps=config["num_warps"],
+            stages=config["num_stages"],
+        )
+
+
+def row_tile(rows: int) -> int:
+    """How many rows a program takes: none more than there are, and as matrix instructions do."""
+    return min(max(triton.next_power_of_2(rows), 16), MOST_FEW_ROWS)
+
 
 def few_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     """bfloat16 x [rows, groups, inputs], weight [groups, outputs, inputs] (groups may be absent
@@ -162,8 +196,7 @@ def few_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     """
     rows, groups, inputs = x.shape
     cut = FewRows.of(rows, weight.shape[-2], inputs, groups)
-    tile = min(max(triton.next_power_of_2(rows), 16), MOST_FEW_ROWS)
-    return sliced_product(x, weight, cut, tile)
+    return sliced_product(x, weight, cut, row_tile(rows))
 
 
 def sliced_product(x: Tensor, weight: Fp8Weight, cut: FewRows, tile: int) -> Tensor:

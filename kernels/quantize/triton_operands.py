@@ -34,6 +34,21 @@ def _assembly(
 
 
 _FP4 = _assembly("$4", "$5", ((3, 0), (2, 4), (1, 8), (0, 12)), 6, "0x01C001C0")
+# A product puts the sign and the magnitude of a nibble that stands alone where they belong, on a
+# pipe that logic leaves idle.
+FP4_BY_PRODUCTS = tl.constexpr("""{
+    .reg .b32 s, t;
+    and.b32 s, $4, 0x000F000F; mul.lo.u32 s, s, 0x1040; and.b32 s, s, 0x81C081C0;
+    mul.rn.bf16x2 $0, s, $5;
+    and.b32 s, $4, 0x00F000F0; mul.lo.u32 s, s, 0x104; and.b32 s, s, 0x81C081C0;
+    mul.rn.bf16x2 $1, s, $5;
+    shr.b32 t, $4, 8;
+    and.b32 s, t, 0x000F000F; mul.lo.u32 s, s, 0x1040; and.b32 s, s, 0x81C081C0;
+    mul.rn.bf16x2 $2, s, $5;
+    and.b32 s, t, 0x00F000F0; mul.lo.u32 s, s, 0x104; and.b32 s, s, 0x81C081C0;
+    mul.rn.bf16x2 $3, s, $5;
+}""")
+BY_PRODUCTS = tl.constexpr(2)
 _FP8 = _assembly("$2", "$3", ((1, 0), (0, 8)), 4, "0x07F007F0")
 
 
@@ -61,7 +76,19 @@ def one_plane(word, factor, LEFT: tl.constexpr, DOWN: tl.constexpr, MASK: tl.con
 
 @triton.jit
 def fp4_planes(word, factor, IN_ASSEMBLY: tl.constexpr):
-    """The four planes of mxfp4 words (uint16), times their scales, over UNDO_FP4."""
+    """The four planes of mxfp4 words (uint16), times their scales, over UNDO_FP4.
+
+    IN_ASSEMBLY: 0 without, 1 by shifts, 2 by products; the same values.
+    """
+    if IN_ASSEMBLY == BY_PRODUCTS:
+        return tl.inline_asm_elementwise(
+            FP4_BY_PRODUCTS,
+            "=&r,=&r,=&r,=&r,r,r",
+            [word, factor],
+            dtype=(tl.bfloat16, tl.bfloat16, tl.bfloat16, tl.bfloat16),
+            is_pure=True,
+            pack=2,
+        )
     if IN_ASSEMBLY:
         return tl.inline_asm_elementwise(
             _FP4,

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from kernels import tune, tuning
-from kernels.tune import Seen, best, write
+from kernels.tune import Seen, agreeing, best, write
 from kernels.tuning import TableError, Tunable, chosen, forced
 
 ONE = Tunable(
@@ -69,6 +69,19 @@ def test_classes_are_decided_apart():
 
 def test_a_candidate_that_did_not_run_every_case_is_not_kept():
     assert best([seen(8, 2.0), seen(16, 1.0), seen(8, 2.0, 9)]) == {"any": {"BLOCK": 8}}
+
+
+def test_candidates_that_do_not_agree_are_left_out(capsys):
+    class Told:
+        def __init__(self, passed):
+            self.passed = passed
+
+    def outcomes():
+        yield Told(passed=True)
+        yield Told(passed=chosen(ONE, "any")["BLOCK"] == 8)
+
+    assert agreeing(ONE, outcomes).candidates == ({"BLOCK": 8},)
+    assert "'BLOCK': 16} is left out" in capsys.readouterr().out
 
 
 def test_every_committed_table_is_one_of_a_kernel_and_holds_its_candidates():

@@ -1,7 +1,5 @@
 """The kernel that reads keys ahead, cut small so that each of its ways is taken."""
 
-import re
-
 import pytest
 
 from tests.kernels.test_triton_kernels import INTERPRETED, run
@@ -45,31 +43,3 @@ print("agree")
 def test_every_way_of_the_kernel_scores_as_the_definition_does():
     pytest.importorskip("triton", reason="triton is not installed")
     assert "agree" in run(AHEAD, TRITON_INTERPRET="1")
-
-
-def executed(assembly, word):
-    """The bits that the assembly multiplies, by the number of the output."""
-    held = {"$4": word}
-    found = {}
-    for name, *operands in re.findall(r"([a-z]+)\.[\w.]+ ([\w$]+), ([\w$]+), ([\w$]+);", assembly):
-        to, a, b = operands
-        if to.startswith("$"):
-            found[int(to[1:])] = held[a]
-            continue
-        left, right = held[a], int(b, 0)
-        held[to] = {"and": left & right, "mul": left * right, "shr": left >> right}[name]
-        held[to] &= 0xFFFFFFFF
-    return found
-
-
-def test_the_assembly_puts_sign_and_magnitude_where_bfloat16_has_them():
-    pytest.importorskip("triton", reason="triton is not installed")
-    from kernels.indexer.triton_ahead import NIBBLES
-
-    for low in range(16):
-        for high in range(16):
-            for n in range(4):
-                others = 0xFFFFFFFF ^ (0x000F000F << 4 * n)
-                word = others | (low << 4 * n) | (high << (16 + 4 * n))
-                pair = [(c >> 3) << 15 | (c & 7) << 6 for c in (low, high)]
-                assert executed(NIBBLES.value, word)[n] == pair[0] | pair[1] << 16
