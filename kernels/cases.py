@@ -183,7 +183,7 @@ RELEASE_CASES = (
     candidate_case(32_768, 8, 2048),
     score_blocks_case(32, 128, 32_768, formats.FP4_GROUP32, 8, 2048),
     best_of_blocks_case(32_768, 8, 2048, 512),
-    highest_case(129_280),
+    highest_case(129_280, padding=128),  # of rows that vectors can read
     choose_case(129_280, is_narrow=False),
     choose_case(129_280, is_narrow=True),
     verify_case(129_280, 5, "greedy"),
@@ -287,7 +287,7 @@ SMALL_CASES = (
     candidate_case(100, 3, 50),
     score_blocks_case(4, 32, 100, formats.FP4_GROUP32, 4, 7),
     best_of_blocks_case(90, 3, 12, 10),
-    highest_case(300),
+    highest_case(300, padding=8),
     choose_case(4500, is_narrow=False),
     choose_case(300, is_narrow=True, short=2),
     keep_case(6, 6, 10),

@@ -218,11 +218,11 @@ def _observed(run: Run, arguments: Arguments) -> object:
     return torch.where(choice.is_finite, choice.token_ids, -1)
 
 
-def highest_case(vocab: int) -> Case:
+def highest_case(vocab: int, padding: int) -> Case:
     """Rows of a padded vocabulary; one in five holds a NaN or an infinity."""
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
-        logits = 4 * normal((rows, vocab + 8), dtype, device)[:, :vocab]
+        logits = 4 * normal((rows, vocab + padding), dtype, device)[:, :vocab]
         logits[::5, vocab // 2] = torch.nan
         logits[5::10, vocab // 2] = torch.inf
         return (logits,)

@@ -74,11 +74,15 @@ def agreeing(tunable: Tunable, outcomes: Callable[[], Iterable[Outcome]]) -> Tun
 def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Iterator[Seen]:
     """Each candidate on each case at each size, the candidates of a case in turn."""
     (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == (tunable.op, "triton"))
+    device = torch.device("cuda")
     for case in cases:
         for rows in case.timed_rows:
+            first = case.make(rows, torch.bfloat16, device)
+            if not asks(tunable, case, run, first):
+                continue
             size = case.cost(rows, VALUE_BYTES).bytes
             count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
-            sets = [case.make(rows, torch.bfloat16, torch.device("cuda")) for _ in range(count)]
+            sets = [first, *(case.make(rows, torch.bfloat16, device) for _ in range(count - 1))]
             graphs, asked = {}, {}
             for place, config in enumerate(tunable.candidates):
                 with forced(tunable, config) as shapes:
@@ -87,9 +91,6 @@ def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Itera
                     except Exception as error:  # noqa: BLE001  the compiler may raise anything
                         _say(f"  {tunable.name} {dict(config)}: {type(error).__name__}")
                     asked[str(place)] = frozenset(shapes)
-                if not shapes:
-                    graphs.clear()  # nothing here depends on the table
-                    break
             for place, seconds in watch.compare(graphs).items():
                 yield Seen(
                     shapes=asked[place],
@@ -97,6 +98,13 @@ def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Itera
                     config=tunable.candidates[int(place)],
                     seconds=seconds,
                 )
+
+
+def asks(tunable: Tunable, case: Case, run: Run, held: Arguments) -> bool:
+    """Whether a case depends on the table at all."""
+    with forced(tunable, tunable.default) as shapes:
+        case.call(run, held)
+    return bool(shapes)
 
 
 def _works(case: Case, run: Run, sets: list[Arguments]) -> list[Work]:
@@ -174,7 +182,7 @@ def main() -> int:
                 _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")
             configs = best(seen)
             _say(f"{tunable.name}: {json.dumps({k: dict(v) for k, v in configs.items()})}")
-            if not options.dry_run:
+            if configs and not options.dry_run:
                 write(tunable.name, arch, configs)
     return 0
 

@@ -3,9 +3,11 @@
 import json
 
 import pytest
+import torch
 
 from kernels import tune, tuning
-from kernels.tune import Seen, agreeing, best, write
+from kernels.cases import SMALL_CASES
+from kernels.tune import Seen, agreeing, asks, best, write
 from kernels.tuning import TableError, Tunable, chosen, forced
 
 ONE = Tunable(
@@ -82,6 +84,21 @@ def test_candidates_that_do_not_agree_are_left_out(capsys):
 
     assert agreeing(ONE, outcomes).candidates == ({"BLOCK": 8},)
     assert "'BLOCK': 16} is left out" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("is_asked", [True, False])
+def test_cases_that_do_not_depend_on_a_table_are_told_from_others(is_asked):
+    case = swiglu_case()
+    held = case.make(1, torch.float32, torch.device("cpu"))
+
+    def run(*arguments):
+        return chosen(ONE, "any") if is_asked else arguments
+
+    assert asks(ONE, case, run, held) is is_asked
+
+
+def swiglu_case():
+    return next(case for case in SMALL_CASES if case.op == "swiglu")
 
 
 def test_every_committed_table_is_one_of_a_kernel_and_holds_its_candidates():
