@@ -241,6 +241,7 @@ class Shape:
 QUARTERS = Shape(registers=128)
 HALVES = Shape()
 WHOLE = Shape(keys=64, tiles=1)
+EXACT = Shape(keys=32, tiles=1, columns=64, warps=8)  # float32 takes registers, and would spill
 SHAPES = {1: WHOLE, 2: HALVES, 4: QUARTERS}  # by the parts of a key
 FEW_QUERIES = 16  # that share keys; so few leave columns idle
 FEW_PROGRAMS = 1000  # below it, devices idle: each program takes one tile
@@ -252,7 +253,7 @@ def score_rows(
     queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor, context: int
 ) -> Tensor:
     """See kernels.indexer.reference; keys a power of two wide."""
-    shape = SHAPES[_parts(queries, keys)]
+    shape = _shape(queries, keys)
     if shape is QUARTERS and len(queries) == len(pages.table):
         shape = _tuned_shape()
     return launch_scores(queries, weights, keys, pages, counts, context, shape)
@@ -275,7 +276,7 @@ def score_blocks(
     blocks: Blocks,
 ) -> Tensor:  # fmt: skip
     """See kernels.indexer.reference; keys a power of two wide."""
-    shape = SHAPES[_parts(queries, keys)]
+    shape = _shape(queries, keys)
     common, constants = _arguments(queries, weights, keys, pages, counts, shape)
     rows, context = len(queries), blocks.index.shape[1] * blocks.rows
     out = torch.empty((rows, context), dtype=torch.float32, device=queries.device)
@@ -346,6 +347,10 @@ def candidate_blocks(scores: Tensor, counts: Tensor, block: int, keep: int) -> T
             LANES=triton.next_power_of_2(block), PART=PART,
         )  # fmt: skip
     return launch_best(best, keep, Names(), shape_for(best, keep))
+
+
+def _shape(queries: Tensor, keys: CachedRows) -> Shape:
+    return EXACT if queries.dtype == torch.float32 else SHAPES[_parts(queries, keys)]
 
 
 def _parts(queries: Tensor, keys: CachedRows) -> int:
