@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     Indices = NDArray[np.int64]
 
 _I16, _I32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
-_MATH = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
-compiled: Callable[..., Any] = numba.njit(fastmath=_MATH, error_model="numpy", cache=True)
+MATH = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
+compiled: Callable[..., Any] = numba.njit(fastmath=MATH, error_model="numpy", cache=True)
 """Decorates a function that is compiled at its first call, and found compiled the next time."""
 
 

@@ -1,19 +1,22 @@
-"""Fresh rows on a CPU: heads normed, rotated and stored in one pass, and single rows attending.
+"""Fresh rows on a CPU: heads normed, rotated and stored in one pass, and attending in place.
 
-Blocks are read where they lie. Sums and exponentials are float32.
+Sums and exponentials are float32.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kernels import numba_team
 from kernels.numba_bits import (
     bits_at,
     compiled,
+    doubles_at,
     exponential,
     floats_at,
     high,
@@ -24,6 +27,7 @@ from kernels.numba_bits import (
     pairs_at,
     widen,
 )
+from kernels.numba_team import taken, team_loop
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,6 +37,10 @@ if TYPE_CHECKING:
 _ONE = np.float32(1.0)
 _ZERO = np.float32(0.0)
 _LOWEST = np.float32(-np.inf)
+_AS_MANY_AS_NEEDED = np.int64(1) << 40  # blocks of a cache: nothing is checked against it
+ROWS = 8  # that a thread takes at once to insert
+WORTH_SHARING_ROWS = 100
+WORTH_SHARING_KEYS = 1500  # seen by all rows, a key head
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,76 +50,110 @@ class Rows:
     cosines: Tensor  # [T, dim / 2], contiguous float32
     sines: Tensor
     tables: Tensor  # [sequences, blocks], contiguous
-    owners: Tensor  # [T] among `tables`
-    positions: Tensor  # [T]
+    owners: Tensor  # [T] among `tables`, ascending
+    positions: Tensor  # [T], rising by one within a sequence
     block_tokens: int
 
+    def part(self, at: slice, sequences: range) -> Rows:
+        """Those of some neighbouring sequences."""
+        return Rows(
+            cosines=self.cosines[at],
+            sines=self.sines[at],
+            tables=self.tables[sequences.start : sequences.stop],
+            owners=self.owners[at] - sequences.start,
+            positions=self.positions[at],
+            block_tokens=self.block_tokens,
+        )
+
     @cached_property
-    def addresses(self) -> tuple[int, int, int, int, int]:
+    def addresses(self) -> tuple[int, ...]:
         """Of what the loops read."""
         read = self.cosines, self.sines, self.tables, self.owners, self.positions
-        cosines, sines, tables, owners, positions = (x.data_ptr() for x in read)
-        return cosines, sines, tables, owners, positions
+        return tuple(x.data_ptr() for x in read)
 
-    def sizes(self, heads: Heads) -> tuple[int, int, int, int, int, int]:
-        """T, query heads, key heads, dim, tokens a block, and blocks a table."""
-        shape = heads.queries, heads.keys, heads.dim
-        return (len(self.owners), *shape, self.block_tokens, self.tables.shape[1])
+    @cached_property
+    def keys_seen(self) -> int:
+        """By all rows together."""
+        return int(self.positions.sum()) + len(self.positions)
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """T, tokens a block, and blocks a table."""
+        return len(self.owners), self.block_tokens, self.tables.shape[1]
 
 
 def insert_heads(qkv: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor:
     """kernels.paged_attention.reference.insert_heads of bfloat16 rows [T, ...].
 
-    A block that gets its first row is emptied before. Returns queries [T, queries * dim].
+    What of a block lies behind its first fresh rows is emptied. Returns queries
+    [T, queries * dim].
     """
     queries = qkv.new_empty(len(qkv), heads.queries * heads.dim)
-    addresses = qkv.data_ptr(), cache.data_ptr(), queries.data_ptr()
-    _insert(addresses, len(cache), rows.addresses, rows.sizes(heads), _norms(heads))
+    numbers = _numbers(heads)
+    arguments = _arguments(qkv, queries, heads, cache, rows, numbers)
+    numba_team.run(_insert, *arguments, is_worth=len(qkv) > WORTH_SHARING_ROWS)
+    return queries
+
+
+def attend_in_place(queries: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor:
+    """Every row [T, queries * dim] reads all that it sees; overwrites and returns `queries`."""
+    numbers = _numbers(heads)
+    arguments = _arguments(None, queries, heads, cache, rows, numbers)
+    numba_team.run(_attend, *arguments, is_worth=_is_worth(heads, rows))
     return queries
 
 
 def attend_singles(qkv: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor:
-    """kernels.paged_attention.reference.attend_fresh of sequences with one fresh row each."""
+    """kernels.paged_attention.reference.attend_fresh where each row has its own sequence."""
     seen = qkv.new_empty(len(qkv), heads.queries * heads.dim)
-    addresses = qkv.data_ptr(), cache.data_ptr(), seen.data_ptr()
-    sizes = rows.sizes(heads)
-    _attend_fresh(addresses, len(cache), rows.addresses, sizes, _norms(heads), heads.scale)
+    numbers = _numbers(heads)
+    arguments = _arguments(qkv, seen, heads, cache, rows, numbers)
+    numba_team.run(_attend, *arguments, is_worth=_is_worth(heads, rows))
     return seen
 
 
-def _norms(heads: Heads) -> tuple[int, float, int, float]:
-    """Gain and what is added to the mean square, of queries and of keys; 0 for no norm."""
+def _arguments(
+    qkv: Tensor | None, made: Tensor, heads: Heads, cache: Tensor, rows: Rows,
+    numbers: array[float],
+) -> tuple[int, ...]:  # fmt: skip
+    """Of both loops. The tensors and `numbers` must outlive the call."""
     query, key = heads.query_norm, heads.key_norm
-    if query is None or key is None:
-        return 0, 0.0, 0, 0.0
-    return query.weight.data_ptr(), query.eps, key.weight.data_ptr(), key.eps
+    is_normed = query is not None and key is not None
+    return (
+        0 if qkv is None else qkv.data_ptr(),
+        made.data_ptr(),
+        cache.data_ptr(),
+        numbers.buffer_info()[0],
+        query.weight.data_ptr() if is_normed else 0,
+        key.weight.data_ptr() if is_normed else 0,
+        *rows.addresses,
+        *rows.sizes,
+        heads.queries,
+        heads.keys,
+        heads.dim,
+    )
+
+
+def _numbers(heads: Heads) -> array[float]:
+    query, key = heads.query_norm, heads.key_norm
+    eps = (0.0, 0.0) if query is None or key is None else (query.eps, key.eps)
+    return array("d", (heads.scale, *eps))
+
+
+def _is_worth(heads: Heads, rows: Rows) -> bool:
+    return rows.keys_seen * heads.keys > WORTH_SHARING_KEYS
 
 
 @compiled
-def _insert(addresses, cache_rows, row_addresses, sizes, norms):
-    qkv, cache, queries = addresses
-    cos, sin, tables, owners, positions = row_addresses
-    count, asking, keys, dim, tokens, blocks = sizes
-    half = dim // 2
-    given = pairs_at(qkv, (count, asking + 2 * keys, half))
-    made = pairs_at(queries, (count, asking, half))
-    places = pairs_at(cache, (cache_rows // tokens, 2, keys, tokens, half))
-    cosines, sines = floats_at(cos, (count, half)), floats_at(sin, (count, half))
-    sequences = indices_at(owners, (count,))
-    at = indices_at(positions, (count,))
-    table = indices_at(tables, (sequences[count - 1] + 1, blocks))
-    head = np.empty((2, half), np.float32)
-    for row in range(count):
-        block, offset = table[sequences[row], at[row] // tokens], at[row] % tokens
-        if offset == 0:
-            places[block] = 0
-        for one in range(asking):
-            _take(given[row, one], norms[0], norms[1], head)
-            _turn(head, cosines[row], sines[row], made[row, one])
-        for one in range(keys):
-            _take(given[row, asking + one], norms[2], norms[3], head)
-            _turn(head, cosines[row], sines[row], places[block, 0, one, offset])
-            places[block, 1, one, offset] = given[row, asking + keys + one]
+def _ends_opened_block(owners, row, offset, tokens):
+    """Whether a row is the last in a block that got its first row in this step.
+
+    What such a block held before would meet a weight of zero, and nothing times NaN is NaN.
+    """
+    start = row - offset
+    is_opened = start >= 0 and owners[start] == owners[row]
+    is_last = row + 1 == len(owners) or owners[row + 1] != owners[row]
+    return is_opened and is_last and offset + 1 < tokens
 
 
 @compiled
@@ -138,41 +180,6 @@ def _turn(head, cosine, sine, turned):
         turned[i] = joined(
             narrow(even * cosine[i] - odd * sine[i]), narrow(odd * cosine[i] + even * sine[i])
         )
-
-
-@compiled
-def _attend_fresh(addresses, cache_rows, row_addresses, sizes, norms, scale):
-    qkv, cache, seen = addresses
-    count, asking, keys, dim, tokens, blocks = sizes
-    _insert((qkv, cache, seen), cache_rows, row_addresses, sizes, norms)
-    rows = bits_at(seen, (count, keys, asking // keys, dim))  # queries, until they have attended
-    places = bits_at(cache, (cache_rows // tokens, 2, keys, tokens, dim))
-    ends = indices_at(row_addresses[4], (count,)) + 1
-    tables = indices_at(row_addresses[2], (count, blocks))
-    wide = np.empty((tokens, dim), np.float32)
-    asked = np.empty(rows.shape[1:], np.float32)
-    scores = np.empty((keys, asking // keys, ends.max()), np.float32)
-    for row in range(count):
-        end = ends[row]
-        _widen(rows[row].reshape(asking, dim), asked.reshape(asking, dim))
-        asked *= np.float32(scale)
-        for first in range(0, end, tokens):
-            last = min(first + tokens, end)
-            block = places[tables[row, first // tokens], 0]
-            for head in range(keys):
-                _widen(block[head, : last - first], wide)
-                _score(asked[head], wide[: last - first], scores[head, :, first:last])
-        for head in range(keys):
-            for query in range(asking // keys):
-                _softmax(scores[head, query, :end])
-        asked[:] = _ZERO
-        for first in range(0, end, tokens):
-            last = min(first + tokens, end)
-            block = places[tables[row, first // tokens], 1]
-            for head in range(keys):
-                _widen(block[head, : last - first], wide)
-                _mix(scores[head, :, first:last], wide[: last - first], asked[head])
-        _narrow(asked.reshape(asking, dim), rows[row].reshape(asking, dim))
 
 
 @compiled
@@ -250,3 +257,104 @@ def _mix(weights, values, mixed):
             weight = weights[query, at]
             for i in range(dim):
                 mixed[query, i] += weight * values[at, i]
+
+
+@compiled
+def _insert_row(row, given, made, places, turns, numbers, gains, head):
+    """One fresh row of given [T, heads, dim / 2]: its queries to made, the rest to its block."""
+    cosines, sines, tables, owners, positions = turns
+    asking, keys, tokens = made.shape[1], places.shape[2], places.shape[3]
+    offset = positions[row] % tokens
+    place = places[tables[owners[row], positions[row] // tokens]]
+    for one in range(asking):
+        _take(given[row, one], gains[0], numbers[1], head)
+        _turn(head, cosines[row], sines[row], made[row, one])
+    for one in range(keys):
+        _take(given[row, asking + one], gains[1], numbers[2], head)
+        _turn(head, cosines[row], sines[row], place[0, one, offset])
+        place[1, one, offset] = given[row, asking + keys + one]
+    if _ends_opened_block(owners, row, offset, tokens):
+        place[:, :, offset + 1 :] = 0
+
+
+@compiled
+def _attend_row(seen, places, table, end, scale, room):
+    """Queries [key heads, sharing it, dim] of one row, which what they see replaces."""
+    wide, asked, scores = room
+    keys, shared, dim = seen.shape
+    tokens = places.shape[3]
+    _widen(seen.reshape(keys * shared, dim), asked.reshape(keys * shared, dim))
+    asked *= scale
+    for first in range(0, end, tokens):
+        last = min(first + tokens, end)
+        block = places[table[first // tokens], 0]
+        for head in range(keys):
+            _widen(block[head, : last - first], wide)
+            _score(asked[head], wide[: last - first], scores[head, :, first:last])
+    for head in range(keys):
+        for query in range(shared):
+            _softmax(scores[head, query, :end])
+    asked[:] = _ZERO
+    for first in range(0, end, tokens):
+        last = min(first + tokens, end)
+        block = places[table[first // tokens], 1]
+        for head in range(keys):
+            _widen(block[head, : last - first], wide)
+            _mix(scores[head, :, first:last], wide[: last - first], asked[head])
+    _narrow(asked.reshape(keys * shared, dim), seen.reshape(keys * shared, dim))
+
+
+@compiled
+def _views(arguments):
+    """Fresh rows, queries, the cache, and how rows turn and where they lie: in pairs of values."""
+    held = indices_at(arguments, (18,))
+    count, tokens, blocks, half = held[12], held[13], held[14], held[17] // 2
+    asking, keys = held[15], held[16]
+    owners, positions = indices_at(held[10], (count,)), indices_at(held[11], (count,))
+    turns = (
+        floats_at(held[7], (count, half)),
+        floats_at(held[8], (count, half)),
+        indices_at(held[9], (owners[count - 1] + 1, blocks)),
+        owners,
+        positions,
+    )
+    given = pairs_at(held[1], (count, asking + 2 * keys, half))
+    made = pairs_at(held[2], (count, asking, half))
+    places = pairs_at(held[3], (_AS_MANY_AS_NEEDED, 2, keys, tokens, half))
+    return given, made, places, turns, doubles_at(held[4], (3,)), (held[5], held[6])
+
+
+@team_loop
+def _insert(arguments):
+    given, made, places, turns, numbers, gains = _views(arguments)
+    head = np.empty((2, made.shape[2]), np.float32)
+    first = taken(arguments) * ROWS
+    while first < len(made):
+        for row in range(first, min(first + ROWS, len(made))):
+            _insert_row(row, given, made, places, turns, numbers, gains, head)
+        first = taken(arguments) * ROWS
+
+
+@team_loop
+def _attend(arguments):
+    """Rows are inserted before where they are given: then no other may see them."""
+    held = indices_at(arguments, (18,))
+    given, made, places, turns, numbers, gains = _views(arguments)
+    tables, owners, positions = turns[2:]
+    count, asking, half = made.shape
+    keys, tokens = places.shape[2], places.shape[3]
+    seen = bits_at(held[2], (count, keys, asking // keys, 2 * half))
+    kept = bits_at(held[3], (_AS_MANY_AS_NEEDED, 2, keys, tokens, 2 * half))
+    head = np.empty((2, half), np.float32)
+    room = (
+        np.empty((tokens, 2 * half), np.float32),
+        np.empty(seen.shape[1:], np.float32),
+        np.empty((keys, asking // keys, positions.max() + 1), np.float32),
+    )
+    row = taken(arguments)
+    while row < count:
+        if held[1]:
+            _insert_row(row, given, made, places, turns, numbers, gains, head)
+        table, end = tables[owners[row]], positions[row] + 1
+        _attend_row(seen[row], kept, table, end, np.float32(numbers[0]), room)
+        row = taken(arguments)

@@ -1,0 +1,71 @@
+"""Compiled loops on the threads that torch keeps awake.
+
+torch's OpenMP threads wait for their next work by spinning, so threads beside them get half a
+core. `GOMP_parallel` is how compiled programs hand work to them (GNU OpenMP's library); where
+torch uses another library, a loop runs in one thread.
+
+A loop is a function of one address, that of `Arguments`. Whatever thread runs it takes items by
+`taken` until none is left.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from array import array
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numba
+import torch
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from kernels.numba_bits import MATH
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+team_loop: Callable[[Callable[..., None]], Any] = numba.cfunc(
+    types.void(types.int64), cache=True, fastmath=MATH, error_model="numpy"
+)
+"""Decorates a loop, which is compiled at once, or found compiled."""
+
+
+@intrinsic
+def taken(typingctx: Any, arguments: Any) -> Any:  # noqa: ANN401  a plug of numba's
+    """The number of an item that no other thread has taken: 0, 1, 2 ..."""
+
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:  # noqa: ANN401
+        place = builder.inttoptr(given[0], ir.IntType(64).as_pointer())
+        return builder.atomic_rmw("add", place, ir.Constant(ir.IntType(64), 1), "monotonic")
+
+    return types.int64(types.int64), build
+
+
+def run(loop: Any, *arguments: int, is_worth: bool) -> None:  # noqa: ANN401  numba's CFunc
+    """Run a loop whose int64 arguments follow the count of taken items.
+
+    In all of torch's threads if that is worth about 10 us, else here.
+    """
+    held = array("q", (0, *arguments))
+    address, _ = held.buffer_info()
+    library = _library() if is_worth and torch.get_num_threads() > 1 else None
+    if library is None:
+        loop.ctypes(address)
+    else:
+        library.GOMP_parallel(loop.address, address, 0, 0)  # 0: as many threads as torch set
+
+
+@cache
+def _library() -> Any:  # noqa: ANN401  its functions are found by name
+    if not hasattr(os, "RTLD_NOLOAD"):
+        return None
+    try:
+        library = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
+        library.GOMP_parallel.argtypes = (ctypes.c_void_p,) * 2 + (ctypes.c_uint,) * 2
+        library.GOMP_parallel.restype = None
+    except (OSError, AttributeError):
+        return None
+    return library
