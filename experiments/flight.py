@@ -20,7 +20,7 @@ _FAILURES: dict[str, str] = {
 """Ends that are failures, and what to say of them where the engine says nothing."""
 
 
-@dataclass
+@dataclass(slots=True)
 class Flight:
     """A request on its way; becomes a RequestRecord when the phase is over."""
 

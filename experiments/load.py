@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import insort
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.errors import RequestError
@@ -14,6 +13,7 @@ from experiments.feed import Feed
 from experiments.flight import Flight
 from experiments.load_tally import LoadTally
 from experiments.records import RequestRecord, TelemetrySample
+from experiments.running_median import RunningMedian
 from experiments.targets.base import Target
 from experiments.workload import WorkItem
 
@@ -113,7 +113,7 @@ class _PhaseRun:
         self._freed_s = self._start_s  # when the client's queue was last let go on
         self._flights: list[Flight] = []
         self._live: dict[RequestId, Flight] = {}
-        self._e2e_s: list[float] = []  # of what ended, ascending
+        self._e2e_s = RunningMedian()  # of what ended
 
     def over(self) -> bool:
         """Sending has stopped, and nothing is in flight or queued, or the drain time is up."""
@@ -168,17 +168,24 @@ class _PhaseRun:
             self.receive(POLL_S)
 
     def result(self) -> PhaseResult:
-        """Records in the order of sending."""
+        """Records in the order of sending; the run is over, and keeps none of them itself."""
         stop_s = self._stop_s if self._stop_s is not None else self._now_s()
         feed, unsent = self._phase.feed, self._unsent()
         return PhaseResult(
-            requests=tuple(flight.record() for flight in (*self._flights, *unsent)),
+            requests=tuple(self._records(unsent)),
             window_s=(self._start_s, stop_s),
             tally=LoadTally(
                 unsent=len(unsent) if feed.scheduled and feed.queues else None,
                 sessions=feed.sessions(),
             ),
         )
+
+    def _records(self, unsent: list[Flight]) -> Iterator[RequestRecord]:
+        """Each flight is let go when its record is made: both of all would not fit together."""
+        flights, self._flights = [*self._flights, *unsent], []
+        flights.reverse()
+        while flights:
+            yield flights.pop().record()
 
     def _enough(self) -> bool:
         phase, elapsed_s = self._phase, self._now_s() - self._start_s
@@ -195,7 +202,7 @@ class _PhaseRun:
 
     def _median_e2e_s(self) -> float:
         """Of what ended so far; 0 before anything has."""
-        return self._e2e_s[len(self._e2e_s) // 2] if self._e2e_s else 0.0
+        return self._e2e_s.value() or 0.0
 
     def _nothing_to_send(self) -> bool:
         """True when a slot is free (or the schedule is over) and no request is left for it."""
@@ -251,7 +258,7 @@ class _PhaseRun:
         del self._live[flight.request.request_id]
         self._phase.feed.ended(flight, now_s - self._start_s)
         if flight.error is None and flight.ended_s is not None and flight.sent_s is not None:
-            insort(self._e2e_s, flight.ended_s - flight.sent_s)
+            self._e2e_s.add(flight.ended_s - flight.sent_s)
 
     def _unsent(self) -> list[Flight]:
         """What was due while sending went on, and waits in the client's queue to this day."""

@@ -113,7 +113,7 @@ def budget_of(text: str | None) -> float | None:
 
 def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
     """The points, what they are made of, and what they cost; as JSON too if asked."""
-    from workbench.preflight import device_note, memory_note
+    from workbench.preflight import device_note
 
     _show_trials(found)
     say_factors(found)
@@ -124,10 +124,20 @@ def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
     fitting = _fitting(found, budget_s)
     if fitting is not None:
         say(f"about {fitting} of them fit into the budget; `workbench resume` goes on")
-    if (note := device_note(found) or memory_note(found)) is not None:
+    if (note := device_note(found)) is not None:
         say(f"note: {note}", style="yellow")
+    else:
+        say_memory(found)
     if json:
         say_json(_document(found))
+
+
+def say_memory(found: Outlook) -> None:
+    """What may not fit the memory that is free now."""
+    from workbench.preflight import memory_notes
+
+    for note in memory_notes(found):
+        say(f"note: {note}", style="yellow")
 
 
 def cost_words(found: Outlook) -> str:

@@ -28,6 +28,7 @@ from workbench.cli_plan import (
     narrowed,
     say_environment,
     say_factors,
+    say_memory,
     show_outlook,
 )
 from workbench.engine_starts import EngineStarts
@@ -76,6 +77,7 @@ def run(  # noqa: PLR0913 - its options
         show_outlook(found, budget_s=budget_s, json=json)
         return
     say_environment(found)
+    say_memory(found)
     raise typer.Exit(measure_job(begin(found, chosen, budget_s=budget_s), json=json))
 
 

@@ -13,7 +13,7 @@ WorkbenchError
     ForeignFileError      a file of another tool that cannot be imported
       UnknownFileError    a file that is no result of a known tool
     PriceError            a price table that cannot be read
-    MemoryTooSmallError   weights that this host's memory can never hold (exit code 1)
+    MemoryTooSmallError   what this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
     MissingPackageError   an optional package this command needs (exit code 1)
     PeerInstallError      another engine that could not be installed (exit code 1)
@@ -74,7 +74,7 @@ class UnknownFileError(ForeignFileError):
 
 
 class MemoryTooSmallError(BenchError):
-    """Weights that the memory of this host can never hold; nothing was started."""
+    """Weights, or records, that the memory of this host can never hold; nothing was started."""
 
     exit_code = 1
 

@@ -17,12 +17,15 @@ if TYPE_CHECKING:
     from workbench.store import Store
 
 
+RECORDS_SHARE = 0.5
+"""Of the free memory, from which the records of a trial are worth a word."""
 BUSY_SHARE = 0.5
 """Load average over processors from which a host counts as busy."""
 
 
 def check_room(found: Outlook, store: Store) -> None:
-    """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights.
+    """DiskFullError where the store lacks the estimate, MemoryTooSmallError for the weights
+    or for the requests of a trial.
 
     TargetError for a server that is not there, or does not serve the plan's model;
     MissingProgramError for what the plan starts and this host lacks.
@@ -41,6 +44,7 @@ def check_room(found: Outlook, store: Store) -> None:
             where=found.plan.name,
             remedy="Use a smaller checkpoint, or fewer replicas (data_parallel_size).",
         )
+    _check_records(found, total)
 
 
 def check_devices(found: Outlook) -> None:
@@ -69,12 +73,38 @@ def device_note(found: Outlook) -> str | None:
             "caches, whether the weights fit, and whether energy can be read")  # fmt: skip
 
 
-def memory_note(found: Outlook) -> str | None:
-    """What to say where the weights do not fit what is free just now; None: they do."""
+def memory_notes(found: Outlook) -> list[str]:
+    """What to say where the weights, or the records of a trial, may not fit what is free now."""
+    from experiments.room import most_requests, record_bytes
+
     weights, free = weight_bytes(found.trials), psutil.virtual_memory().available
-    if weights <= free:
-        return None
-    return f"the weights take at least {weights:,} bytes and {free:,} are free now"
+    notes = [f"the weights take at least {weights:,} bytes and {free:,} are free now"]
+    plan = found.runnable
+    counts = [(trial, most_requests(trial, plan)) for trial in found.trials]
+    taken, most = max(((record_bytes(t, n), n) for t, n in counts), default=(0, 0))
+    notes.append(
+        f"a trial on an engine that answers as fast as it is asked may hold {most:,} requests, "
+        f"which take about {taken / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB are free now; "
+        "protocol.max_requests bounds them"
+    )
+    told = (weights > free, taken > RECORDS_SHARE * free)
+    return [note for note, holds in zip(notes, told, strict=True) if holds]
+
+
+def _check_records(found: Outlook, total: int) -> None:
+    """MemoryTooSmallError where what a trial must send would not fit this host."""
+    from experiments.room import needed_requests, record_bytes
+
+    for trial in found.trials:
+        needed = needed_requests(trial, found.runnable)
+        if record_bytes(trial, needed) > total:
+            raise MemoryTooSmallError(
+                f"the {needed:,} requests of a trial take about "
+                f"{record_bytes(trial, needed) / 1e9:,.1f} GB until it is stored, and this host "
+                f"has {total / 1e9:,.1f} GB. Nothing was started.",
+                where=found.plan.name,
+                remedy="Lower protocol.max_requests, measured_per_slot or the load.",
+            )
 
 
 def busy_note() -> str | None:

@@ -11,7 +11,8 @@ from experiments.clock import Clock, SystemClock
 from experiments.plan import Plan
 from experiments.records import AxisValue
 from experiments.targets.base import Target, TargetFactory
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 
 _OF_THIS_PROCESS = ("in_process", "simulated")
 

@@ -13,7 +13,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from experiments.targets.http_answers import Usage, chunk, closing, opening, whole
@@ -42,7 +42,7 @@ class Act:
 class Answer:
     """How one request is answered."""
 
-    acts: Sequence[Act] = ()
+    acts: Iterable[Act] = ()
     head_delay_s: float = 0.0
     status: int = 200
     body: bytes | None = None  # of an answer that is no stream

@@ -7,93 +7,20 @@ the profile says. On a virtual clock it costs no time; on the system clock it sl
 from __future__ import annotations
 
 import heapq
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from engine.config import EngineConfig
 from engine.request import FinishReason, Request, RequestId, RequestOutput
 from engine.resolution import resolve
-from experiments.border import brief, nearest
 from experiments.clock import Clock
-from experiments.errors import PlanError, TargetCapacityError, TargetError
+from experiments.errors import TargetCapacityError, TargetError
 from experiments.records import AxisValue
 from experiments.targets.base import Received, TargetFacts, in_force
+from experiments.targets.simulated_profile import SimulatedProfile
 
-
-@dataclass(frozen=True, kw_only=True)
-class SimulatedProfile:
-    """What the simulated engine does. Seconds; `every` counts requests from 1, warm-up too.
-
-    The first chunk holds `first_chunk_tokens` and arrives `ttft_s` after the request. The j-th
-    token after it is made `tpot_s` j later; a chunk arrives when its last token is made. With
-    drafts a verify step takes `tpot_s` and makes 1 + `accepted_drafts` tokens.
-    """
-
-    start_s: float = 0.0
-    ttft_s: float = 0.020
-    tpot_s: float = 0.005
-    tpot_per_request_s: float = 0.0  # added for every other request in flight when it is sent
-    first_chunk_tokens: int = 1
-    tokens_per_chunk: int | None = None  # None: 1 + accepted drafts
-    accepted_drafts: int = 2  # of a draft of at least that length, in every verify step
-    stall_s: float = 0.0  # before the chunk that holds token `stall_at`
-    stall_at: int = 10
-    fail_every: int | None = None  # the request fails after its first chunk
-    stop_early_every: int | None = None  # the request ends one token short
-    lose_every: int | None = None  # the request is never answered
-    die_after: int | None = None  # the engine dies when it is sent one request more
-    capacity: int | None = None  # most requests in flight
-    cached_share: float = 0.0  # of every prompt
-    random_weights: bool = False
-    vocab_size: int = 512
-    window: int = 128
-    draft_block: int = 5
-    max_positions: int = 4096
-
-    @classmethod
-    def from_mapping(cls, values: Mapping[str, AxisValue]) -> SimulatedProfile:
-        """PlanError for an unknown name or a value that is no number."""
-        known = {f.name for f in fields(cls)}
-        for name, value in values.items():
-            if name not in known:
-                raise PlanError(
-                    "is no field of a simulation",
-                    where=f"simulation: {name}",
-                    remedy=nearest(name, known),
-                )
-            if not isinstance(value, int | float | None):
-                raise PlanError(f"is {brief(value)}, not a number", where=f"simulation: {name}")
-            _refuse_wrong(name, value)
-        return cls(**values)  # type: ignore[arg-type]
-
-
-_LEAST = {
-    "first_chunk_tokens": 1, "tokens_per_chunk": 1, "fail_every": 1, "stop_early_every": 1,
-    "lose_every": 1, "capacity": 1, "vocab_size": 3, "window": 1, "max_positions": 2,
-}  # fmt: skip
-"""Of the fields that may not be 0. Two ids of the vocabulary are reserved."""
-_MOST = {"cached_share": 1.0}
-_LARGEST = 1e9  # of any other field: seconds, tokens or requests
-
-
-def _refuse_wrong(name: str, value: float | None) -> None:
-    """PlanError for a value of another type than the field's, or out of its range."""
-    kind = str(next(f.type for f in fields(SimulatedProfile) if f.name == name))
-    least, most = _LEAST.get(name, 0), _MOST.get(name, _LARGEST)
-    if value is None:
-        right, wanted = "None" in kind, "a number"
-    elif kind == "bool":
-        right, wanted = isinstance(value, bool), "true or false"
-    elif kind == "float":
-        right, wanted = not isinstance(value, bool), "a number"
-    else:
-        right, wanted = type(value) is int, "a whole number"
-    if not right or (value is not None and not least <= value <= most):
-        raise PlanError(
-            f"is {brief(value)}, not {wanted}" if not right else f"is {brief(value)}",
-            where=f"simulation: {name}",
-            remedy=f"Use {wanted}" + ("." if kind == "bool" else f" from {least} to {most:g}."),
-        )
+_Due = tuple[int, int, RequestOutput, Iterator[RequestOutput]]
+"""When, in which order of equals, what, and what follows it."""
 
 
 class SimulatedTarget:
@@ -102,7 +29,8 @@ class SimulatedTarget:
     def __init__(self, profile: SimulatedProfile, clock: Clock) -> None:
         self._profile = profile
         self._clock = clock
-        self._due: list[tuple[int, int, RequestOutput]] = []  # (when, order, what), a heap
+        self._due: list[_Due] = []  # a heap with the next output of each request
+        self._streams: dict[RequestId, Iterator[RequestOutput]] = {}  # what follows it
         self._live: set[RequestId] = set()
         self._replica: dict[RequestId, int] = {}
         self._settings: dict[str, AxisValue] | None = None
@@ -158,7 +86,7 @@ class SimulatedTarget:
         return facts
 
     def submit(self, request: Request) -> None:
-        """Fixes every output of the request at once."""
+        """Fixes when every output of the request comes; each is made when it is due."""
         if self._settings is None:
             raise TargetError("the simulated engine is not open")
         self._sent += 1
@@ -170,12 +98,10 @@ class SimulatedTarget:
         if profile.capacity is not None and len(self._live) >= profile.capacity:
             raise TargetCapacityError(f"there is room for {profile.capacity} requests")
         self._replica[request.request_id] = self._sent % (self._replicas or 1)
-        outputs = self._outputs(request, self._clock.now_ns())
+        outputs = self._outputs(request, self._clock.now_ns(), self._tpot_s(), self._sent)
         self._live.add(request.request_id)
         if not _every(self._sent, profile.lose_every):
-            for output in outputs:
-                self._order += 1
-                heapq.heappush(self._due, (output.time_ns, self._order, output))
+            self._follow(next(outputs), outputs)
 
     def poll(self, timeout_s: float) -> Sequence[Received]:
         """Waits on the clock until the next output is due, or until the time is up."""
@@ -187,25 +113,29 @@ class SimulatedTarget:
         now = self._clock.now_ns()
         outputs = []
         while self._due and self._due[0][0] <= now:
-            output = heapq.heappop(self._due)[2]
-            if output.request_id in self._live:
+            _, order, output, stream = self._due[0]
+            following = None
+            if self._streams.get(output.request_id) is stream:  # else it was given up
                 outputs.append(Received(output=output, received_ns=now))
-                if output.finished:
-                    self._live.discard(output.request_id)
+                following = next(stream, None)
+                if following is None:
+                    self._forget(output.request_id)
+            if following is None:
+                heapq.heappop(self._due)
+            else:
+                heapq.heapreplace(self._due, (following.time_ns, order, following, stream))
         return outputs
 
     def abort(self, request_id: RequestId) -> None:
         """Drops what was still due; a request that was lost is not even acknowledged."""
-        if any(output.request_id == request_id for _, _, output in self._due):
-            self._order += 1
-            now_ns = self._clock.now_ns()
+        if request_id in self._streams:
             aborted = RequestOutput(
                 request_id=request_id,
                 token_ids=(),
-                time_ns=now_ns,
+                time_ns=self._clock.now_ns(),
                 finish_reason=FinishReason.ABORT,
             )
-            heapq.heappush(self._due, (now_ns, self._order, aborted))
+            self._follow(aborted, iter(()))
 
     def reset(self) -> None:
         """There is no cache."""
@@ -226,24 +156,44 @@ class SimulatedTarget:
         """Forgets everything that was due."""
         self._settings = None
         self._due.clear()
+        self._streams.clear()
         self._live.clear()
+        self._replica.clear()
+
+    def _follow(self, first: RequestOutput, stream: Iterator[RequestOutput]) -> None:
+        """From now on the request gives `first` and then this stream, in place of any other."""
+        self._order += 1
+        self._streams[first.request_id] = stream
+        heapq.heappush(self._due, (first.time_ns, self._order, first, stream))
+
+    def _forget(self, request_id: RequestId) -> None:
+        del self._streams[request_id]
+        self._live.discard(request_id)
+        self._replica.pop(request_id, None)
 
     @property
     def _replicas(self) -> int | None:
         size = (self._settings or {}).get("data_parallel_size")
         return size if isinstance(size, int) and size > 1 else None
 
-    def _outputs(self, request: Request, now_ns: int) -> list[RequestOutput]:
+    def _tpot_s(self) -> float:
+        """Of a verify step of a request that is sent now."""
+        return self._profile.tpot_s + self._profile.tpot_per_request_s * len(self._live)
+
+    def _outputs(
+        self, request: Request, now_ns: int, tpot_s: float, number: int
+    ) -> Iterator[RequestOutput]:
+        """All outputs of request `number`, in order. What was under way when it was sent is
+        given: nothing else that changes is looked at."""
         profile = self._profile
         wanted = request.sampling.max_tokens
-        if _every(self._sent, profile.stop_early_every):
+        if _every(number, profile.stop_early_every):
             wanted = max(1, wanted - 1)
-        tpot_s = profile.tpot_s + profile.tpot_per_request_s * len(self._live)
         proposed = 0 if profile.tokens_per_chunk is not None else self._draft_length
         accepted = min(profile.accepted_drafts, proposed)
         size = profile.tokens_per_chunk or 1 + accepted
         tpot_s /= 1 + accepted
-        outputs, made = [], 0
+        made = 0
         while made < wanted:
             first = made == 0
             take = min(profile.first_chunk_tokens if first else size, wanted - made)
@@ -251,25 +201,25 @@ class SimulatedTarget:
             delay_s = profile.ttft_s + tpot_s * max(0, made - profile.first_chunk_tokens)
             stalled_s = profile.stall_s if made > profile.stall_at else 0.0
             verified = proposed > 0 and not first
-            outputs.append(
-                RequestOutput(
-                    request_id=request.request_id,
-                    token_ids=tuple((made + i) % profile.vocab_size for i in range(take)),
-                    time_ns=now_ns + round((delay_s + stalled_s) * 1e9),
-                    finish_reason=FinishReason.LENGTH if made == wanted else None,
-                    proposed=min(proposed, take + proposed - 1 - accepted) if verified else 0,
-                    accepted=take - 1 if verified else 0,
-                    verify_steps=int(verified),
-                    arrived_ns=now_ns,
-                    first_scheduled_ns=now_ns,
-                    cached_tokens=int(profile.cached_share * len(request.prompt_token_ids)),
-                )
+            output = RequestOutput(
+                request_id=request.request_id,
+                token_ids=tuple((made + i) % profile.vocab_size for i in range(take)),
+                time_ns=now_ns + round((delay_s + stalled_s) * 1e9),
+                finish_reason=FinishReason.LENGTH if made == wanted else None,
+                proposed=min(proposed, take + proposed - 1 - accepted) if verified else 0,
+                accepted=take - 1 if verified else 0,
+                verify_steps=int(verified),
+                arrived_ns=now_ns,
+                first_scheduled_ns=now_ns,
+                cached_tokens=int(profile.cached_share * len(request.prompt_token_ids)),
             )
-        if _every(self._sent, profile.fail_every):
-            return (
-                [outputs[0], _failure(outputs[0])] if len(outputs) > 1 else [_failure(outputs[0])]
-            )
-        return outputs
+            if not _every(number, profile.fail_every):
+                yield output
+            else:
+                if made < wanted:
+                    yield output
+                yield _failure(output)
+                return
 
 
 def _failure(after: RequestOutput) -> RequestOutput:

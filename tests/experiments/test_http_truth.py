@@ -4,6 +4,7 @@ The server notes when it really wrote, so that a host that is late makes both la
 """
 
 import time
+from itertools import pairwise
 from statistics import median
 
 import pytest
@@ -17,6 +18,7 @@ from experiments.targets.openai_http import HttpTarget
 from tests.fakes.openai_server import REASONING, Say, acts, answering, flown, request, serving, spec
 
 REQUESTS = 8
+PATIENCE_S = 60.0  # for a moment in which the host leaves client and server alone
 
 
 def steady(size, tokens=24, kind=ChunkKind.CONTENT):
@@ -76,25 +78,40 @@ def errors_s(records, notes):
     ]
 
 
+def least(error):
+    """The smallest of what `error` measures, again and again until it is within 1.
+
+    What else the host does between two stamps is neither side's doing, and only ever adds: a
+    client that is wrong by itself is wrong every time.
+    """
+    found, until_s = [], time.monotonic() + PATIENCE_S
+    while len(found) < 3 or time.monotonic() < until_s:
+        found.append(error())
+        if found[-1] <= 1:
+            break
+    return min(found)
+
+
 @pytest.mark.parametrize("says", SHAPES.values(), ids=SHAPES)
 def test_times_are_those_of_the_server(says):
-    """The best of three: what the host does between two stamps is neither side's doing."""
-    found = []
-    for _ in range(3):
+    def error():
         records, notes = measured(answering(*says))
         assert all(map(succeeded, records))
         assert {r.output_tokens for r in records} == {sum(say.tokens for say in says)}
-        found.append(max(errors_s(records, notes)))
-        if found[-1] <= 1:
-            return
-    pytest.fail(f"three times past 1 ms or 1 %, by the factors {found}")
+        return max(errors_s(records, notes))
+
+    assert least(error) <= 1, "past 1 ms or 1 % every time, by this factor at the least"
 
 
 def test_a_stall_shows_in_the_gap_where_it_was():
-    [record], [note] = measured(answering(*SHAPES["a stall"]), requests=1)
-    gaps_s = [b.time_s - a.time_s for a, b in zip(record.chunks, record.chunks[1:], strict=False)]
-    written = [at for at, tokens in note.written if tokens]
-    assert max(gaps_s) == gaps_s[1] == pytest.approx((written[2] - written[1]) / 1e9, abs=0.05)
+    def error():
+        [record], [note] = measured(answering(*SHAPES["a stall"]), requests=1)
+        times = [chunk.time_s for chunk in record.chunks]
+        gaps_s = [after - before for before, after in pairwise(times)]
+        written = [at_ns / 1e9 for at_ns, tokens in note.written if tokens]
+        return max(abs(gaps_s[1] - (written[2] - written[1])) / 0.05, max(gaps_s) / gaps_s[1])
+
+    assert least(error) <= 1
 
 
 def test_slow_headers_count_to_ttft_and_are_told_apart():
@@ -166,8 +183,17 @@ def test_a_long_answer_is_counted_whole_and_an_id_may_be_used_again():
 
 
 def test_as_many_requests_are_in_flight_as_are_sent_without_a_cap():
-    many = 300
-    with serving(lambda ask: Answer(acts=acts(ask.api, [Say(1.5, 1)]))) as server:
+    many, waits = 300, 100
+
+    def together(ask):
+        """Nothing but comments until all of them are there."""
+        for _ in range(waits):
+            if server.peak_in_flight >= many:
+                break
+            yield Act(delay_s=0.5, data=b": ping\n\n")
+        yield from acts(ask.api, [Say(0.0, 1)])
+
+    with serving(lambda ask: Answer(acts=together(ask))) as server:
         target = HttpTarget(spec(server.url), clock=SystemClock())
         records = flown(target, SystemClock(), *(request(i, tokens=1) for i in range(many)))
         assert server.peak_in_flight == many

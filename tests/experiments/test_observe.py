@@ -14,7 +14,8 @@ from experiments.observe import HostObserver, NoObserver
 from experiments.plan import load_plan
 from experiments.process_tree import ProcessTree
 from experiments.sweep import run
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml, Power
 
 

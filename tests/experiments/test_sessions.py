@@ -14,7 +14,8 @@ from experiments.errors import PlanError, TargetError, WorkloadError
 from experiments.flight import Flight
 from experiments.records import TrialState
 from experiments.sessions import Conversations, SessionFeed
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 from experiments.token_counts import Piece
 from tests.fakes.loads import asked, measured, trials, values
 

@@ -1,5 +1,6 @@
 """What the load generator and the metrics report must equal what the simulation was told."""
 
+import tracemalloc
 from dataclasses import replace
 from datetime import timedelta
 from itertools import pairwise
@@ -14,7 +15,8 @@ from experiments.plan import load_plan
 from experiments.records import TrialState
 from experiments.sweep import run
 from experiments.targets.factory import target_factory
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 
 WORKLOAD = {"name": "s", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 25}
 
@@ -245,3 +247,43 @@ def test_a_warm_up_ends_at_the_limit_too():
     protocol = {"name": "quick", "warm_up_per_slot": 1_000_000, "limit_s": 5.0}
     (record,) = records(protocol=protocol, simulation={"ttft_s": 1.0, "tpot_s": 0.0})
     assert sum(r.warm_up for r in record.requests) in (5, 6)
+
+
+def many_in_flight(count, tokens):
+    """A simulated target with so many requests, and its clock."""
+    clock = VirtualClock()
+    target = SimulatedTarget(SimulatedProfile(), clock)
+    target.open({})
+    for index in range(count):
+        sampling = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
+        name = RequestId(f"r{index}")
+        target.submit(Request(request_id=name, prompt_token_ids=(2, 3), sampling=sampling))
+    return target
+
+
+def test_a_request_in_flight_takes_the_same_memory_however_long_its_answer_will_be():
+    def bytes_of(tokens):
+        tracemalloc.start()
+        target = many_in_flight(50, tokens)
+        taken = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        assert target.stats()["requests"] == 50
+        return taken
+
+    assert bytes_of(4000) < 1.2 * bytes_of(4)
+
+
+def test_giving_a_request_up_looks_at_no_other():
+    target = many_in_flight(500, 8)
+
+    class Unseen(list):
+        def __iter__(self):
+            raise AssertionError("every output that is due was looked at")
+
+    target._due = Unseen(target._due)
+    for index in range(500):
+        target.abort(RequestId(f"r{index}"))
+    found = target.poll(0.0)
+    assert {str(received.output.finish_reason) for received in found} == {"abort"}
+    assert len(found) == 500
+    assert target.poll(1.0) == []

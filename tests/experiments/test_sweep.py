@@ -1,5 +1,6 @@
 import copy
 import itertools
+import time
 
 import pytest
 
@@ -11,7 +12,8 @@ from experiments.plan import load_plan
 from experiments.records import FailureKind, TrialState
 from experiments.sweep import expanded, planned, run
 from experiments.targets.factory import target_factory
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 
 BASE = {
     "name": "t",
@@ -187,8 +189,24 @@ def test_the_forecast_counts_trials_and_engine_starts():
 def test_the_host_is_watched_while_a_trial_runs():
     plan = load_plan({**BASE, "protocol": {"name": "quick", "measured_s": 0.3}})
     observer = HostObserver(interval_s=0.05)
-    (record,) = run(plan, target_factory(plan), observer=observer)
-    assert record.state is TrialState.OK
+    make = target_factory(plan)
+
+    def watched():
+        """The first poll of the measured phase goes on until the host was read in it."""
+        target = make()
+        plain, read = target.poll, []
+
+        def poll(timeout_s):
+            if observer.latest():
+                read.append(len(observer._samples))
+                while len(observer._samples) < read[0] + 2:
+                    time.sleep(0.01)
+            return plain(timeout_s)
+
+        target.poll = poll
+        return target
+
+    (record,) = run(plan, watched, observer=observer)
     assert record.metrics["memory_peak_bytes"].value > 1e6
     assert record.metrics["cpu_percent"].n >= 1
     assert record.metrics["energy_j_token"].value is None

@@ -8,7 +8,8 @@ from experiments.plan import load_plan
 from experiments.sweep import planned, run
 from experiments.targets.base import Received
 from experiments.targets.factory import target_factory
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 
 WORKLOAD = {"name": "s", "kind": "synthetic", "prompt_tokens": 8, "output_tokens": 25}
 

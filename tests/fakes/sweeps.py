@@ -14,7 +14,8 @@ from experiments.plan import Plan, load_plan
 from experiments.records import AxisValue, TrialId, TrialRecord
 from experiments.sweep import Supervision, expanded, measure
 from experiments.targets.base import TargetFacts
-from experiments.targets.simulated import SimulatedProfile, SimulatedTarget
+from experiments.targets.simulated import SimulatedTarget
+from experiments.targets.simulated_profile import SimulatedProfile
 from experiments.trial import Bench
 
 Engine = Mapping[str, AxisValue]

@@ -18,6 +18,10 @@ from workbench.store import Store
 SIZES = [{"product": {"batch_size": [1, 2]}}]
 
 
+def memory(total, available):
+    return lambda: SimpleNamespace(total=total, available=available)
+
+
 def measured(store, **fields):
     job = runs.begin(runs.outlook(plan_of(axes=SIZES, **fields), store), store)
     list(job.records())
@@ -86,10 +90,8 @@ def test_weights_that_the_host_can_never_hold_are_told_before_anything_starts(
 ):
     weights = tmp_path / "model"
     weights.mkdir()
-    (weights / "a.safetensors").write_bytes(b"0" * 600)
-    monkeypatch.setattr(
-        preflight.psutil, "virtual_memory", lambda: SimpleNamespace(total=1000, available=500)
-    )
+    (weights / "a.safetensors").write_bytes(b"0" * 600_000)
+    monkeypatch.setattr(preflight.psutil, "virtual_memory", memory(1_000_000, 500_000))
     store = Store(tmp_path / "store")
     found = runs.outlook(plan_of(), store)
     (trial,) = found.trials
@@ -101,12 +103,36 @@ def test_weights_that_the_host_can_never_hold_are_told_before_anything_starts(
         one = dataclasses.replace(trial, facts=facts, point=point)
         agenda = SimpleNamespace(known=[one], at_most=1, notes=())
         looked = dataclasses.replace(found, agenda=agenda)
-        assert "600 bytes" in preflight.memory_note(looked) or refused
+        assert "600,000 bytes" in preflight.memory_notes(looked)[0] or refused
         if refused:
-            with pytest.raises(MemoryTooSmallError, match="1,200 bytes"):
+            with pytest.raises(MemoryTooSmallError, match="1,200,000 bytes"):
                 preflight.check_room(looked, store)
         else:
             preflight.check_room(looked, store)
+
+
+STANDARD = {"name": "standard"}
+LONG = {"name": "s", "kind": "synthetic", "prompt_tokens": 1024, "output_tokens": 256}
+
+
+@pytest.mark.parametrize(("available", "said"), [(16e9, False), (1e9, True)])
+def test_records_that_may_take_half_of_the_free_memory_are_told_with_their_bound(
+    tmp_path, monkeypatch, available, said
+):
+    found = runs.outlook(plan_of(protocol=STANDARD, workloads=[LONG]), Store(tmp_path))
+    monkeypatch.setattr(preflight.psutil, "virtual_memory", memory(32e9, available))
+    preflight.check_room(found, Store(tmp_path))
+    notes = preflight.memory_notes(found)
+    assert len(notes) == said
+    assert all("protocol.max_requests" in note and "GB" in note for note in notes)
+
+
+def test_a_load_whose_records_no_memory_of_this_host_holds_is_refused(tmp_path, monkeypatch):
+    load = {"kind": "closed", "batch_size": 100_000}
+    wanted = plan_of(protocol=STANDARD, workloads=[LONG], load=load)
+    monkeypatch.setattr(preflight.psutil, "virtual_memory", memory(32e9, 30e9))
+    with pytest.raises(MemoryTooSmallError, match=r"the 1,000,000 requests .* 76\.8 GB"):
+        runs.begin(runs.outlook(wanted, Store(tmp_path)), Store(tmp_path))
 
 
 @pytest.mark.parametrize(("load", "said"), [(0.9, False), (1.1, True)])
