@@ -149,11 +149,10 @@ def test_rows_at_the_far_end_of_a_pool_are_what_they_are_in_a_small_one(part):
     assert "held" in run(HERE + PLACED + PARTS[part], TRITON_INTERPRET="1")
 
 
+@pytest.mark.cuda
 @pytest.mark.parametrize("part", PARTS)
 @pytest.mark.timeout(250)
 def test_the_same_on_a_device(part):
-    if not torch.cuda.is_available():
-        pytest.skip("no CUDA device is here: run this file on one of 24 GB or more")
     if torch.cuda.mem_get_info()[0] < DEVICE_BYTES:
         pytest.skip("the device has less than 24 GB to give")
     assert "held" in run(ON_DEVICE + PLACED + PARTS[part])

@@ -52,8 +52,8 @@ def _point(
     names = ("requests", "prompt_tokens", "temperature")
     return ForeignPoint(
         engine={
-            **surroundings(found),
             **{name: axis(value) for name, value in engine.items()},
+            **surroundings(found),
             "model": text(engine.get("model")),
             "variant": axis(variant.get("variant")),
         },

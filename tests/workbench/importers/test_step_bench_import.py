@@ -55,7 +55,9 @@ def test_a_variant_whose_rounds_said_different_things_is_invalid(tmp_path):
 def test_precisions_are_told_apart(tmp_path):
     both = copy.deepcopy(BENCH)
     both["served"].append(copy.deepcopy(both["served"][0]))
-    both["served"][1]["engine"]["dtype"] = "float32"
-    points = imported(tmp_path, written(tmp_path, "steps.json", both)).points()
+    both["served"][1]["engine"] |= {"dtype": "float32", "accelerator": "cuda"}
+    run = imported(tmp_path, written(tmp_path, "steps.json", both))
+    points = run.points()
+    assert run.summary.accelerator == "NVIDIA H200"
     assert set(points["axis.dtype"].dropna()) == {"float32"}
     assert "axis.duplicate" not in points
