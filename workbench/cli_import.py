@@ -52,7 +52,7 @@ def import_(
     if json:
         say_json(_document(found))
     if found.refused:
-        raise typer.Exit(1 if found.runs or found.known else UsageError.exit_code)
+        raise typer.Exit(1 if found.runs or found.taken or found.known else UsageError.exit_code)
 
 
 def _show_formats(*, json: bool) -> None:
@@ -84,6 +84,8 @@ def _say(found: Intake, store: Path) -> None:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):
             say(f"note: {note}", style="yellow")
+    for run in found.taken:
+        say(f"{run.run_id}: {_counts(run)}, a run of this workbench, is stored as it is")
     _say_where_to_look(found.runs, store)
 
 
@@ -105,7 +107,7 @@ def _say_refused(found: Intake) -> None:
     for error in found.refused.values():
         say_error(error, advise=error.remedy not in advised)
         advised.add(error.remedy)
-    if found.refused and (found.runs or found.known):
+    if found.refused and (found.runs or found.taken or found.known):
         files, runs = sum(map(_files, found.runs)), len(found.runs)
         stored = f"stored {plural(files, 'file')} in {plural(runs, 'run')}"
         known = f", had {len(found.known)} before" if found.known else ""
@@ -119,10 +121,13 @@ def _files(run: Run) -> int:
 
 def _told(run: Run) -> str:
     summary = run.summary
-    counts = ", ".join(f"{n} {state}" for state, n in summary.counts.items() if n)
     model = _named("model", summary.model)
     accelerator = _named("accelerator", summary.accelerator)
-    return f"{(run.origin or {}).get('tool')}, {model} on {accelerator}, {counts}"
+    return f"{(run.origin or {}).get('tool')}, {model} on {accelerator}, {_counts(run)}"
+
+
+def _counts(run: Run) -> str:
+    return ", ".join(f"{n} {state}" for state, n in run.summary.counts.items() if n)
 
 
 def _named(noun: str, value: str) -> str:
@@ -142,6 +147,7 @@ def _document(found: Intake) -> dict[str, object]:
             {"run_id": run.run_id, "trials": run.planned, "origin": dict(run.origin or {})}
             for run in found.runs
         ],
+        "taken": [run.run_id for run in found.taken],
         "refused": [
             {"file": str(path), "what": error.what, "remedy": error.remedy}
             for path, error in found.refused.items()

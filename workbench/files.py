@@ -136,6 +136,18 @@ def write_folder(folder: Path, contents: Mapping[str, bytes]) -> None:
         sync(folder.parent)
 
 
+def copy_folder(source: Path, folder: Path) -> None:
+    """Copy a folder atomically, or leave nothing; hidden files and locks stay behind.
+
+    StoreError where `folder` exists or `source` cannot be read, DiskFullError without room.
+    """
+    with explained(source):
+        files = [path for path in sorted(source.rglob("*")) if path.is_file()]
+        kept = [path for path in files if not path.name.startswith(".") and path.suffix != ".lock"]
+        contents = {str(path.relative_to(source)): path.read_bytes() for path in kept}
+    write_folder(folder, contents)
+
+
 def _fill(folder: Path, contents: Mapping[str, bytes]) -> None:
     """Write all, then wait for the disk: for each file, or once for many (sync(2) of Linux)."""
     paths = {folder / name: content for name, content in contents.items()}

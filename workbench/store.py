@@ -18,7 +18,7 @@ from pathlib import Path
 
 from experiments.records import TrialRecord
 from workbench.errors import StoreError
-from workbench.files import explained, remove_leftovers, to_json, write_folder
+from workbench.files import copy_folder, explained, remove_leftovers, to_json, write_folder
 from workbench.index import Index
 from workbench.lock import SILENCE_S, one_at_a_time, utc_now
 from workbench.run_writer import RunWriter
@@ -95,6 +95,25 @@ class Store:
         with suppress(StoreError):  # the run is stored; an index that lags is allowed for
             Index(self.path).add(run_id, [document(record) for record in records])
         return self.run(run_id)
+
+    def take(self, folder: Path) -> Run:
+        """Copy a run that lies elsewhere, whole and under its own id.
+
+        StoreError for a folder that holds no run, one that is being measured, or an id that this
+        store has; DiskFullError without room.
+        """
+        if Run(folder, now=self._now).summary.state == "running":
+            raise StoreError(
+                "is being measured.", where=str(folder), remedy="Wait until it has ended."
+            )
+        Index(self.path).check()
+        with explained(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+        copy_folder(folder, self.path / folder.name)
+        run = self.run(folder.name)
+        with suppress(StoreError):  # as in `add`
+            Index(self.path).add(run.run_id, run.documents())
+        return run
 
     def _begun(self, facts: RunFacts, files: Mapping[str, bytes]) -> str:
         """The id of a new run folder with its run.json and `files`."""

@@ -210,15 +210,17 @@ def test_the_packages_that_are_absent_are_and_peers_are_driven_without_them(tiny
     assert ended.exit_code == 0, (tiny.parent / "imports.log").read_text()
 
 
-def test_what_the_steps_wrote_is_stored_by_an_import(tiny, tmp_path):
-    files = sorted(path for path in tiny.glob("*.json") if path.name != NAME)
-    found = import_files(files, Store(tmp_path))
+def test_all_that_the_steps_wrote_is_stored_by_an_import_of_the_folder(tiny, tmp_path):
+    found = import_files([tiny], Store(tmp_path))
     assert {run.origin["tool"] for run in found.runs} == {
         "kernels.check", "engine.step_bench", "engine.model_bench", "kernels.bench",
     }  # fmt: skip
     assert all(run.points()["valid"].all() for run in found.runs)
-    [peers] = Store(tiny / "runs").runs()
-    assert peers.counts["ok"] == 2
+    [peers] = found.taken
+    assert peers.summary.counts["ok"] == 2
+    assert found.refused == {}
+    assert {path.suffix for path in found.left_out if path.name != NAME} <= {".log"}
+    assert len(Store(tmp_path).runs()) == 5
 
 
 def test_what_the_steps_wrote_is_small(tiny):

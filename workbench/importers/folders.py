@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.errors import UsageError
@@ -30,6 +32,19 @@ def files_of(folder: Path) -> list[Path]:
                 remedy="Name a folder further down, or the files.",
             )
     return [path for path in found if _is_plain(path)]
+
+
+def run_folders(files: Iterable[Path]) -> list[Path]:
+    """The folders among those of the files that hold a run of this workbench."""
+    return [path.parent for path in files if path.name == "run.json" and _is_of_ours(path)]
+
+
+def _is_of_ours(path: Path) -> bool:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(found, dict) and {"format_version", "run_id", "plan"} <= found.keys()
 
 
 def _unreadable(error: OSError) -> None:

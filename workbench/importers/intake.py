@@ -12,9 +12,10 @@ from workbench.errors import BenchError, DiskFullError, UnknownFileError, UsageE
 from workbench.importers.catalogue import format_of
 from workbench.importers.companions import twins, with_telemetry
 from workbench.importers.document import LISTED, read_document, refused
-from workbench.importers.folders import files_of, may_be_result
+from workbench.importers.folders import files_of, may_be_result, run_folders
 from workbench.importers.foreign import UNTOLD, ForeignPoint
 from workbench.importers.trials import Imported, records_of
+from workbench.index import INDEX_NAME
 from workbench.store import Run, RunFacts, Store
 
 ENGINE = "imported"
@@ -28,6 +29,7 @@ class Intake:
     refused: Mapping[Path, BenchError]  # file -> why nothing of it was stored
     left_out: Mapping[Path, str]  # file of a named folder that is no result -> what it is
     runs: tuple[Run, ...] = ()  # one a format
+    taken: tuple[Run, ...] = ()  # of this workbench, found in a named folder: copied whole
     known: Mapping[Path, str] = field(default_factory=dict[Path, str])
     """File that the store has -> the run that holds it."""
     copies: Mapping[Path, Path] = field(default_factory=dict[Path, Path])
@@ -47,7 +49,7 @@ def import_files(paths: Sequence[Path], store: Store, *, devices: int | None = N
     if devices is not None and not 1 <= devices <= MOST_DEVICES:
         raise UsageError(f"{devices} is no number of devices.", where="--gpus")
     found = _read(paths, devices)
-    if not found.read:
+    if not found.read and not found.own:
         return Intake(refused=found.refused, left_out=found.left_out)
     with store.alone():
         before = _stored_files(store, devices)
@@ -60,15 +62,31 @@ def import_files(paths: Sequence[Path], store: Store, *, devices: int | None = N
                 continue
             first = new.setdefault(one.document.sha256, one)
             copies |= {one.document.path: first.document.path} if first is not one else {}
+        taken = _taken(found, store, known)
         whole, joined = with_telemetry(list(new.values()), found.read)
         return Intake(
             runs=tuple(_stored(batch, store, devices) for batch in _by_format(whole)),
+            taken=taken,
             known=known,
             copies=copies,
             joined=joined,
             refused=found.refused,
             left_out=found.left_out,
         )
+
+
+def _taken(found: _Found, store: Store, known: dict[Path, str]) -> tuple[Run, ...]:
+    """Runs that the store has not; one that cannot be taken is refused."""
+    before, taken = set(store.run_ids()), list[Run]()
+    for folder in found.own:
+        if folder.name in before:
+            known[folder] = folder.name
+            continue
+        try:
+            taken.append(store.take(folder))
+        except BenchError as error:
+            found.refused[folder] = error
+    return tuple(taken)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +96,7 @@ class _Found:
     read: list[Imported] = field(default_factory=list[Imported])
     refused: dict[Path, BenchError] = field(default_factory=dict[Path, BenchError])
     left_out: dict[Path, str] = field(default_factory=dict[Path, str])
+    own: list[Path] = field(default_factory=list[Path])  # folders of runs of this workbench
 
     @property
     def paths(self) -> set[Path]:
@@ -100,7 +119,17 @@ def _read(paths: Sequence[Path], devices: int | None) -> _Found:
 
 def _read_folder(folder: Path, devices: int | None, found: _Found) -> None:
     """The results below a folder; what marks no result of a known tool is only left out."""
-    before, seen, files = len(found.read) + len(found.refused), found.paths, files_of(folder)
+    every = files_of(folder)
+    own = [one for one in run_folders(every) if one not in found.own]
+    found.own.extend(own)
+    indexes = {one.parent / INDEX_NAME for one in found.own}
+    files = [
+        path
+        for path in every
+        if {*path.parents}.isdisjoint(found.own)
+        and not any(str(path).startswith(str(index)) for index in indexes)
+    ]
+    before, seen = len(found.read) + len(found.refused), found.paths
     for path in (path for path in files if path not in seen):
         try:
             if not may_be_result(path):
@@ -111,7 +140,8 @@ def _read_folder(folder: Path, devices: int | None, found: _Found) -> None:
             found.left_out[path] = error.what
         except BenchError as error:
             found.refused[path] = error
-    if seen.isdisjoint(files) and len(found.read) + len(found.refused) == before:
+    nothing = seen.isdisjoint(files) and len(found.read) + len(found.refused) == before
+    if nothing and not own:
         raise refused(folder, "is a folder without a result of a known tool.", LISTED)
 
 
