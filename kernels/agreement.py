@@ -73,20 +73,13 @@ def check(
     cases: Sequence[Case] = EVERY_CASE,
 ) -> Iterator[Outcome]:  # fmt: skip
     """Every implementation on every case of its operation; what raises has failed."""
+    arch = arch_of(device)
     for case in cases:
         for implementation in IMPLEMENTATIONS:
-            if implementation.op == case.op:
-                for dtype in DTYPES:
-                    if _runs(implementation, case, dtype, device):
-                        for count in case.checked_rows or rows:
-                            yield _outcome(case, implementation, dtype, count, device, reruns)
-
-
-def _runs(
-    implementation: Implementation, case: Case, dtype: torch.dtype, device: torch.device
-) -> bool:
-    name = str(dtype).removeprefix("torch.")
-    return implementation.needs.lacking(arch_of(device), name, case.head_dim, case.weights) is None
+            for dtype in DTYPES:
+                if case.is_served_by(implementation, arch, dtype):
+                    for count in case.checked_rows or rows:
+                        yield _outcome(case, implementation, dtype, count, device, reruns)
 
 
 def _outcome(

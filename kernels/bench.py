@@ -147,10 +147,7 @@ class Bench:
         if self._with_definitions and not case.waits:
             yield "reference", _bound(getattr(REFERENCE, case.op), case)
         for implementation in IMPLEMENTATIONS if self._device.type == "cuda" else ():
-            lacking = implementation.needs.lacking(
-                self._arch, "bfloat16", case.head_dim, case.weights
-            )
-            if implementation.op == case.op and lacking is None:
+            if case.is_served_by(implementation, self._arch, torch.bfloat16):
                 yield implementation.name, _bound(load(implementation), case)
         for peer in peers_of(case.op):
             yield peer.name, peer.bind

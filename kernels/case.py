@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from kernels.cost import Cost, Number
+from kernels.registry import Implementation
 
 Arguments = tuple[object, ...]
 Make = Callable[[int, torch.dtype, torch.device], Arguments]
@@ -46,6 +47,12 @@ class Case:
     bfloat16_limit: float | None = None  # the same for bfloat16 alone: what is rounded often
     is_invariant: bool = True  # a row comes out the same whatever runs beside it
     waits: bool = False  # the definition waits for the device, and cannot be captured
+
+    def is_served_by(self, one: Implementation, arch: int | None, dtype: torch.dtype) -> bool:
+        """Whether an implementation is of this operation, and written for this case there."""
+        name = str(dtype).removeprefix("torch.")
+        lacking = one.needs.lacking(arch, name, self.head_dim, self.weights)
+        return one.op == self.op and lacking is None
 
     def cost(self, rows: int, size: int) -> Cost:
         """The least work of so many rows, with activations of `size` bytes a value."""

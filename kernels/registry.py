@@ -44,7 +44,7 @@ class Needs:
     weights: str | None = None
 
     def lacking(
-        self, arch: int | None, dtype: str, head_dim: int | None, weights: str | None = None
+        self, arch: int | None, dtype: str, head_dim: int | None, weights: str | None
     ) -> str | None:
         """What of it is not there, in words."""
         if self.arch not in (None, arch):
@@ -151,7 +151,7 @@ HOPPER_HEADS = Needs(arch=90, dtype="bfloat16", head_dim=512)
 
 def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
     return _attention(target, shape) or HOPPER_HEADS.lacking(
-        target.arch, shape.dtype, shape.head_dim
+        target.arch, shape.dtype, shape.head_dim, None
     )
 
 
@@ -159,7 +159,7 @@ NARROW = Needs(dtype="bfloat16")
 
 
 def _narrow_experts(target: Target, shape: ModelShape) -> str | None:
-    return _experts(target, shape) or NARROW.lacking(target.arch, shape.dtype, None)
+    return _experts(target, shape) or NARROW.lacking(target.arch, shape.dtype, None, None)
 
 
 HOPPER = ("sm_90",)

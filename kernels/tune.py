@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from kernels.agreement import EVERY_CASE, Outcome, check
 from kernels.bench import VALUE_BYTES
 from kernels.case import Arguments, Case, Run
-from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES, TIMED_CASES
-from kernels.check import Outcome, check
+from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Stopwatch, Work
 from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
@@ -66,7 +66,7 @@ def agreeing(tunable: Tunable, outcomes: Callable[[], Iterable[Outcome]]) -> Tun
         with forced(tunable, config):
             failed = [outcome for outcome in outcomes() if not outcome.passed]
         for outcome in failed:
-            _say(f"  {tunable.name} {dict(config)} is left out: {outcome}")
+            _say(f"  {tunable.name} {dict(config)} is left out: {outcome.line}")
         kept += [] if failed else [config]
     return replace(tunable, candidates=tuple(kept))
 
@@ -150,8 +150,7 @@ def write(name: str, arch: int, configs: Mapping[str, Config]) -> None:
 
 
 def _outcomes(op: str) -> Iterator[Outcome]:
-    every = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)
-    cases = tuple(c for c in every if c.op == op and c.checked_rows is None)
+    cases = tuple(c for c in EVERY_CASE if c.op == op and c.checked_rows is None)
     yield from check(torch.device("cuda"), rows=CHECKED_ROWS, reruns=CHECKED_RERUNS, cases=cases)
 
 

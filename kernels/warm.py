@@ -31,8 +31,7 @@ def warm(cases: Sequence[Case], device: torch.device) -> Iterator[str]:
     for case in cases:
         for rows in case.timed_rows:
             for implementation in IMPLEMENTATIONS:
-                lacking = implementation.needs.lacking(arch, "bfloat16", case.head_dim)
-                if implementation.op == case.op and lacking is None:
+                if case.is_served_by(implementation, arch, torch.bfloat16):
                     try:
                         _launch(implementation, case, rows, device)
                     except Exception as error:  # noqa: BLE001  a compiler may raise anything

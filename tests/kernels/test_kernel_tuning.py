@@ -77,13 +77,14 @@ def test_candidates_that_do_not_agree_are_left_out(capsys):
     class Told:
         def __init__(self, passed):
             self.passed = passed
+            self.line = "error 2.00e-01 of 1.0e-02"
 
     def outcomes():
         yield Told(passed=True)
         yield Told(passed=chosen(ONE, "any")["BLOCK"] == 8)
 
     assert agreeing(ONE, outcomes).candidates == ({"BLOCK": 8},)
-    assert "'BLOCK': 16} is left out" in capsys.readouterr().out
+    assert "'BLOCK': 16} is left out: error 2.00e-01 of 1.0e-02\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
