@@ -1,7 +1,6 @@
 """Inputs on which operations are checked and timed, and the least bytes that each must move.
 
-The sizes are those of
-DeepSeek-V4.1-Flash unless the name says otherwise.
+The sizes are those of DeepSeek-V4.1-Flash unless the name says otherwise.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from dataclasses import replace
 from kernels.grouped_matmul.triton_packed import PACKED
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
-from kernels.launches import Launch
+from kernels.launches import Launch, typed
 from kernels.launches_matmul import product_launches
 from kernels.matmul.triton_packed import FEW
 from kernels.topk.triton_lines import BEST
@@ -27,9 +27,9 @@ def _between_sublayers() -> Iterator[Launch]:
     common = {"EARLY": True, "IN_ASSEMBLY": True, "N": 4, "OUT": 32}
     yield Launch(
         address="kernels.hyper_connection.triton_fused:expand_product_kernel",
-        types=_typed("y streams halves out x", "*bf16")
-        | _typed("pre post matrix partial sums", "*fp32")
-        | _typed("rows width parts tiles", "i32"),
+        types=typed("y streams halves out x", "*bf16")
+        | typed("pre post matrix partial sums", "*fp32")
+        | typed("rows width parts tiles", "i32"),
         constants={**common, "ROWS": triton_fused.ROWS, "BLOCK": triton_fused.BLOCK},
         warps=triton_fused.WARPS,
         even=("width",),
@@ -37,10 +37,10 @@ def _between_sublayers() -> Iterator[Launch]:
     )
     yield Launch(
         address="kernels.hyper_connection.triton_finish:mix_norm_kernel",
-        types=_typed("x", "*bf16")
-        | _typed("weight pre post matrix partial sums base scale", "*fp32")
-        | _typed("rows width parts iterations", "i32")
-        | _typed("norm_eps eps x_eps", "fp32"),
+        types=typed("x", "*bf16")
+        | typed("weight pre post matrix partial sums base scale", "*fp32")
+        | typed("rows width parts iterations", "i32")
+        | typed("norm_eps eps x_eps", "fp32"),
         constants={**common, "PARTS": 64, "BLOCK": triton_fused.NORM_BLOCK, "BLOCKS": 5},
         warps=1,
         even=("width",),
@@ -53,10 +53,10 @@ def _scores_ahead() -> Iterator[Launch]:
     for keys, stages, warps in sorted(shapes):
         yield Launch(
             address="kernels.indexer.triton_ahead:score_ahead_kernel",
-            types=_typed("queries weights", "*bf16")
+            types=typed("queries weights", "*bf16")
             | {"keys": "*u8", "out": "*fp32"}
-            | _typed("table counts", "*i64")
-            | _typed("heads context spans per_block table_stride", "i32"),
+            | typed("table counts", "*i64")
+            | typed("heads context spans per_block table_stride", "i32"),
             constants={
                 "SHIFT": 7, "WIDTH": 128, "HEADS": 32, "KEYS": keys, "TILES": 16,
                 "STAGES": stages, "IN_ASSEMBLY": True,
@@ -74,10 +74,10 @@ def _best_lines() -> Iterator[Launch]:
         for is_final in (True, False):
             yield Launch(
                 address="kernels.topk.triton_lines:best_lines_kernel",
-                types=_typed("index held", "*i32")
+                types=typed("index held", "*i32")
                 | {"scores": "*fp32", "best": "*u32", "out": "*i64" if is_final else "*i32"}
-                | _typed("table lines", "*i64")
-                | _typed("n k shared span parts table_stride index_stride", "i32"),
+                | typed("table lines", "*i64")
+                | typed("n k shared span parts table_stride index_stride", "i32"),
                 constants={
                     "NAMES": 0, "BLOCK_ROWS": 0, "IS_FINAL": is_final, "PER_BLOCK": 128,
                     "LANES": 1024, "ROOM": 2048, "BLOCK": block, "MOST": 512, "UNROLL": 8,
@@ -108,7 +108,3 @@ def _shaped(
             yield replace(
                 one, constants=chosen, warps=config["num_warps"], stages=config["num_stages"]
             )
-
-
-def _typed(names: str, kind: str) -> dict[str, str]:
-    return dict.fromkeys(names.split(), kind)

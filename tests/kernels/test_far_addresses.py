@@ -8,7 +8,7 @@ none. On a device: `python -m pytest tests/kernels/test_far_addresses.py -rs`.
 import pytest
 import torch
 
-from tests.kernels.test_triton_kernels import INTERPRETED, run
+from tests.fakes.interpreter import INTERPRETED, run
 
 ON_DEVICE = "import torch\ndevice = torch.device('cuda')\ntorch.manual_seed(0)\n"
 HERE = INTERPRETED + "device = torch.device('cpu')\n"

@@ -35,9 +35,10 @@ def test_excess_and_a_missing_budget_and_a_missing_kernel_are_faults():
     assert "left.json" in told["b"]
 
 
-def test_no_two_launches_of_a_family_share_a_name():
+def test_every_family_has_a_budget_and_no_two_of_its_launches_share_a_name():
     names = [(one.family, one.name) for one in aot.every_launch()]
     assert len(names) == len(set(names))
+    assert {family for family, _ in names} == budgets.read().keys()
 
 
 def test_one_family_is_compiled_written_and_held(tmp_path, capsys):

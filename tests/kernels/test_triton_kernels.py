@@ -1,49 +1,11 @@
 """Triton kernels through the interpreter, and compiled for devices that are not here."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
-INTERPRETED = """
-import numpy as np
-import torch
-from triton import language
-from triton.runtime import interpreter
+from kernels import budgets
+from tests.fakes.interpreter import INTERPRETED, run
 
-builder = interpreter.InterpreterBuilder
-multiply, cast = builder.create_dot, builder.cast_impl
-
-
-# The interpreter keeps bfloat16 as its bits in 16 bit integers: it multiplies those in a
-# product, and cuts the rest of a float32 off where devices round.
-def widened(handle):
-    if handle.dtype.scalar is not language.bfloat16:
-        return handle
-    bits = handle.data.astype(np.uint32) << 16
-    return interpreter.TensorHandle(bits.view(np.float32), language.float32)
-
-
-def rounded(self, handle, to):
-    pair = handle.dtype.scalar, to.scalar
-    if pair == (language.bfloat16, language.float32):
-        return widened(handle)
-    if pair != (language.float32, language.bfloat16):
-        return cast(self, handle, to)
-    bits = handle.data.view(np.uint32)
-    near = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
-    kept = np.where(np.isnan(handle.data), 0x7FC0, near).astype(np.uint16)
-    return interpreter.TensorHandle(kept, to.scalar)
-
-
-builder.cast_impl = rounded
-builder.create_dot = lambda self, a, b, *rest: multiply(self, widened(a), widened(b), *rest)
-torch.set_num_threads(1)
-torch.manual_seed(0)
-"""
-
-SHARES = 4  # of the cases, each in a process of its own
+SHARES = 8  # of the cases, each in a process of its own
 CHECKED = (
     INTERPRETED
     + """
@@ -116,20 +78,12 @@ assert len(set(found[0][1].tolist())) == 1 and found[0][1][0] != 0, "drawn, and 
 )
 
 
-def run(code, **variables):
-    environ = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, env={**environ, **variables}, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout
-
-
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_kernel_agrees_with_its_definition_in_the_interpreter(share):
     pytest.importorskip("triton", reason="triton is not installed")
     code = f"SHARE, SHARES = {share}, {SHARES}\n{CHECKED}"
-    assert int(run(code, TRITON_INTERPRET="1").split()[0]) > 100
+    assert int(run(code, TRITON_INTERPRET="1").split()[0]) > 50
 
 
 @pytest.mark.timeout(250)
@@ -140,10 +94,13 @@ def test_odd_values_are_rounded_and_chosen_as_by_the_definitions_in_the_interpre
 
 @pytest.mark.timeout(250)
 def test_numbers_of_rows_may_be_views_of_one_in_the_interpreter():
+    pytest.importorskip("triton", reason="triton is not installed")
     run(VIEWS, TRITON_INTERPRET="1")
 
 
 @pytest.mark.timeout(250)
-def test_every_kernel_compiles_for_its_devices_within_its_budget():
+@pytest.mark.parametrize("family", sorted(budgets.read()))
+def test_every_kernel_compiles_for_its_devices_within_its_budget(family):
     pytest.importorskip("triton", reason="triton is not installed")
-    assert "within budget" in run("import sys; from kernels.aot import main; sys.exit(main([]))")
+    code = f"import sys; from kernels.aot import main; sys.exit(main(['--family', '{family}']))"
+    assert "within budget" in run(code)

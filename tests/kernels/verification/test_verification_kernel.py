@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.kernels.test_triton_kernels import INTERPRETED, run
+from tests.fakes.interpreter import INTERPRETED, run
 
 VERIFIED = (
     INTERPRETED
