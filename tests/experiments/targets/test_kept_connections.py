@@ -22,18 +22,21 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %
 )
 WHOLE = HEAD + BODY
 NOTHING, HALF_HEAD, HALF_BODY = b"", HEAD[:20], HEAD + BODY[:20]
+PATIENCE_S = 60.0  # for a server that a busy host keeps waiting
 HEARD_S = 0.3  # how long a server of these tests keeps a request that it will not answer
 
 
 class RawServer:
     """Writes `script(connection, request)` for each request; closes where that is not WHOLE.
 
-    Connections and the requests of each count from 0. `idle_s` closes what waits longer.
+    Connections and the requests of each count from 0. `idle_s` closes what waits longer once it
+    has had an answer.
     """
 
     def __init__(self, script, *, resets=False, idle_s=None):
         self.script, self.resets, self.idle_s = script, resets, idle_s
         self.asked = []  # (connection, request), as they came
+        self.closed = threading.Event()  # a connection was
         self.listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self.listener.getsockname()[1]}"
         threading.Thread(target=self.accept, daemon=True).start()
@@ -42,7 +45,6 @@ class RawServer:
         with contextlib.suppress(OSError):
             for connection in range(100):
                 taken, _ = self.listener.accept()
-                taken.settimeout(self.idle_s)
                 threading.Thread(target=self.serve, args=(taken, connection), daemon=True).start()
 
     def serve(self, taken, connection):
@@ -55,10 +57,12 @@ class RawServer:
                 if said == NOTHING and number:
                     time.sleep(HEARD_S)
                 taken.sendall(said)
+                taken.settimeout(self.idle_s)
                 if said != WHOLE:
                     break
             if self.resets:
                 taken.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.closed.set()
 
     def read(self, taken):
         """One whole request; False where the connection is over."""
@@ -75,13 +79,14 @@ class RawServer:
         return True
 
 
-def records(server, *, requests=2, pause_s=0.0, **fields):
-    """One request after the other, over as few connections as the server allows."""
+def records(server, *, requests=2, pause=lambda: None, **fields):
+    """One request after the other, with pauses, over as few connections as the server allows."""
     target, clock = HttpTarget(spec(server.url, **fields), clock=SystemClock()), SystemClock()
     found = []
     for index in range(requests):
         if index:
-            target.poll(pause_s)
+            pause()
+            target.poll(0.0)
         found += flown(target, clock, request(index))
     target.close()
     server.listener.close()
@@ -117,7 +122,7 @@ def test_every_connection_may_be_closed_after_so_many_requests():
 
 def test_a_connection_that_was_seen_to_close_while_idle_costs_no_second_writing():
     server = RawServer(lambda *_: WHOLE, idle_s=0.1)
-    found = records(server, pause_s=0.5)
+    found = records(server, pause=lambda: server.closed.wait(PATIENCE_S))
     assert all(map(succeeded, found))
     assert [record.resent for record in found] == [False, False]
     assert server.asked == [(0, 0), (1, 0)]
