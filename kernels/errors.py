@@ -1,6 +1,10 @@
 """The root of every error that a user may see.
 
     WorkbenchError            what, where, what to do; its exit code
+      KernelError             kernels that were asked for cannot run here (kernels.plan)
+      FormatError             values that a number or row format cannot hold (kernels.quantize)
+      TableError              a table of launch configurations does not fit (kernels.tuning)
+      DocumentError           a file that should hold what a bench found (kernels.bench_document)
       engine.errors           EngineError and below
       experiments.errors      ExperimentError and below
       workbench.errors        BenchError and below

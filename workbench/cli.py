@@ -1,8 +1,8 @@
 """The command `workbench`.
 
 Exit codes: 0 ok, 1 failure, or part of an import was refused, 2 bad input, 3 a gate did not pass,
-4 some trials failed or a gate is undecided, 130 interrupted. torch and pandas
-are loaded by the commands that need them.
+4 some trials failed or a gate is undecided, 130 interrupted. torch and pandas are loaded by the
+commands that need them.
 """
 
 from __future__ import annotations

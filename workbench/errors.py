@@ -12,6 +12,7 @@ WorkbenchError
     BundleError           an archive of a report that is damaged or unsafe
     ForeignFileError      a file of another tool that cannot be imported
       UnknownFileError    a file that is no result of a known tool
+    EvidenceError         a folder or a choice of steps that no evidence can be made of
     PriceError            a price table that cannot be read
     MemoryTooSmallError   what this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
@@ -71,6 +72,10 @@ class ForeignFileError(BenchError):
 
 class UnknownFileError(ForeignFileError):
     """A file that is no result of a known tool; it is left out where its folder was named."""
+
+
+class EvidenceError(BenchError):
+    """A folder or a choice of steps that no evidence of a device can be made of."""
 
 
 class MemoryTooSmallError(BenchError):

@@ -124,9 +124,9 @@ def sweep(
     """Start measuring `plan` (a path or a mapping) in a child process; returns at once.
 
     `overrides` replace fields of the plan, such as `max_trials=4`; `budget` is a time such as
-    `4h`, after which no trial is begun. Whatever is wrong with the
-    plan is raised here, before anything starts; an optional arm that cannot start here is left
-    out with a warning. Works inside a running event loop.
+    `4h`, after which no trial is begun. Whatever is wrong with the plan is raised here, before
+    anything starts; an optional arm that cannot start here is left out with a warning. Works
+    inside a running event loop.
     """
     from experiments.arm_choice import present
     from experiments.plan import load_plan

@@ -8,11 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from workbench.errors import EvidenceError
 from workbench.evidence import __main__ as program
 from workbench.evidence import children, steps
 from workbench.evidence.__main__ import collect, exit_code, run, table
 from workbench.evidence.children import run_side_by_side
-from workbench.evidence.ledger import NAME, EvidenceError, Ledger, State
+from workbench.evidence.ledger import NAME, Ledger, State
 from workbench.evidence.steps import Command, Step
 from workbench.importers.intake import import_files
 from workbench.store import Store

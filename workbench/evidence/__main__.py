@@ -24,11 +24,12 @@ from types import FrameType
 import torch
 
 from kernels.errors import WorkbenchError
+from workbench.entry import EXIT_INTERRUPTED
+from workbench.errors import EvidenceError
 from workbench.evidence.children import run_side_by_side
-from workbench.evidence.ledger import AGAIN, EvidenceError, Ledger, State
+from workbench.evidence.ledger import AGAIN, EXIT_PARTIAL, Ledger, State
 from workbench.evidence.steps import Step, steps_of
 
-EXIT_PARTIAL = 4
 LEAST_S = 10.0  # that a step is begun with
 
 
@@ -144,7 +145,7 @@ def main() -> int:
         return error.exit_code
     except KeyboardInterrupt:
         sys.stderr.write("ended; run it again with the same --out to go on\n")
-        return 130
+        return EXIT_INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -8,12 +8,13 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from kernels.errors import WorkbenchError
+from workbench.errors import EvidenceError
 from workbench.evidence.children import Ended
 from workbench.lock import utc_now
 
 NAME = "evidence.json"
 FORMAT = "evidence"
+EXIT_PARTIAL = 4  # of the program, and of a step that its time cut
 
 
 class State(StrEnum):
@@ -28,10 +29,6 @@ class State(StrEnum):
 
 AGAIN = (State.WAITING, State.CUT, State.FAILED, State.LEFT_OUT)
 """States of steps that are still run, in this order."""
-
-
-class EvidenceError(WorkbenchError):
-    """A folder or a choice of steps that no evidence can be made of."""
 
 
 @dataclass(frozen=True, kw_only=True)

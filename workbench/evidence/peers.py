@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import DriftError
+from workbench.evidence.ledger import EXIT_PARTIAL
 from workbench.runs import Job, begin, outlook
 from workbench.store import Run, Store
 from workbench.trial_line import trial_line
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 PLAN = Path(__file__).parents[2] / "experiments" / "plans" / "peers-h200.yaml"
 SHAPE = "qwen3-0.6b"
 MODELS = Path(tempfile.gettempdir()) / "inference-workbench-models"  # of random weights
-EXIT_PARTIAL = 4
 
 
 def whole_plan() -> Plan:
