@@ -35,8 +35,10 @@ def attend_fresh(
     qkv: Tensor, heads: Heads, turn: Rotation, cache: Tensor, context: Context
 ) -> Tensor:
     """See kernels.paged_attention.reference."""
+    if len(qkv) == 0:
+        return qkv.new_empty(0, heads.queries * heads.dim)
     step, qkv = _step(context, turn, heads.keys), qkv.contiguous()
-    if len(context.lengths) == len(context.positions) > 0:
+    if len(context.lengths) == len(context.positions):
         return attend_singles(qkv, heads, cache, step.rows)
     queries = insert_heads(qkv, heads, cache, step.rows)
     parts = [
@@ -45,7 +47,7 @@ def attend_fresh(
         else _attend_copied(queries[run.at], heads, cache, run)
         for run in step.runs
     ]
-    return parts[0] if len(parts) == 1 else torch.cat([queries[:0], *parts])
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)

@@ -58,6 +58,25 @@ def test_what_a_block_held_before_and_what_others_hold_is_not_seen():
     assert not torch.equal(attend_fresh(*arguments, cache.nan_to_num(), again), found)
 
 
+@pytest.mark.parametrize("sequences", [0, 2])
+def test_no_rows_are_answered_by_none(sequences):
+    heads = Heads(queries=2, keys=1, dim=16, scale=0.25)
+    none = torch.empty(0, dtype=torch.int64)
+    context = Context(
+        table=torch.zeros(sequences, 1, dtype=torch.int64),
+        block_tokens=4,
+        owner=none,
+        positions=none,
+        starts=(0,) * (sequences + 1),
+        lengths=(3,) * sequences,
+    )
+    turn = rotation(none, frequencies(16, 1e4).float())
+    cache = torch.zeros(4, 32).bfloat16()
+    found = attend_fresh(torch.empty(0, 64).bfloat16(), heads, turn, cache, context)
+    assert (found.shape, found.dtype) == ((0, 32), torch.bfloat16)
+    assert not cache.any()
+
+
 @st.composite
 def steps(draw):
     """Fresh rows of each sequence, and how many it held before."""
