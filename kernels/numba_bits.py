@@ -15,6 +15,8 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
+from kernels.numba_cache import keeping
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -26,8 +28,12 @@ if TYPE_CHECKING:
 
 _I16, _I32, _FLOAT = ir.IntType(16), ir.IntType(32), ir.FloatType()
 MATH = {"reassoc", "contract", "arcp", "nsz"}  # infinities and NaN keep their meaning
-compiled: Callable[..., Any] = numba.njit(fastmath=MATH, error_model="numpy", cache=True)
-"""Decorates a function that is compiled at its first call, and found compiled the next time."""
+
+
+def compiled(function: Callable[..., Any]) -> Any:  # noqa: ANN401  numba's dispatcher
+    """Decorates a function that is compiled at its first call, and found compiled the next time."""
+    with keeping() as is_kept:
+        return numba.njit(fastmath=MATH, error_model="numpy", cache=is_kept)(function)
 
 
 @intrinsic

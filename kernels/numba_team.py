@@ -23,14 +23,18 @@ from numba import types
 from numba.extending import intrinsic
 
 from kernels.numba_bits import MATH
+from kernels.numba_cache import keeping
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-team_loop: Callable[[Callable[..., None]], Any] = numba.cfunc(
-    types.void(types.int64), cache=True, fastmath=MATH, error_model="numpy"
-)
-"""Decorates a loop, which is compiled at once, or found compiled."""
+
+def team_loop(loop: Callable[[int], None]) -> Any:  # noqa: ANN401  numba's CFunc
+    """Decorates a loop, which is compiled at once, or found compiled."""
+    with keeping() as is_kept:
+        return numba.cfunc(
+            types.void(types.int64), cache=is_kept, fastmath=MATH, error_model="numpy"
+        )(loop)
 
 
 @intrinsic
