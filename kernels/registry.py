@@ -279,20 +279,23 @@ IMPLEMENTATIONS = (
 """In order of preference; an operation without one is served by its definition."""
 
 
+_NO_NUMBA = "numba is not installed, does not import or is told not to compile (NUMBA_DISABLE_JIT)"
+
+
 def _no_layout(target: Target, shape: ModelShape) -> str | None:
     if target.device_type != "cpu" or shape.dtype != "bfloat16":
         return f"{shape.dtype} on {target.device_type} is computed by the definition"
     if not target.has_laid_out_products:
         return "oneDNN has no products of bfloat16 for this processor"
     if not target.has_numba:
-        return "numba is not installed"
+        return _NO_NUMBA
     return None
 
 
 def _no_loops(target: Target, shape: ModelShape) -> str | None:
     if target.device_type != "cpu" or shape.dtype == "float64":
         return f"{shape.dtype} on {target.device_type} is computed by the definition"
-    return None if target.has_numba else "numba is not installed"
+    return None if target.has_numba else _NO_NUMBA
 
 
 CPU_IMPLEMENTATIONS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass
 from enum import StrEnum
@@ -15,7 +16,7 @@ class Target:
     arch: int | None = None  # CUDA compute capability times ten: 90 is Hopper
     has_laid_out_products: bool = False  # of bfloat16, by oneDNN
     has_triton: bool = False  # the compiler is installed and has a backend for the device
-    has_numba: bool = False  # the compiler of loops for the host is installed
+    has_numba: bool = False  # the compiler of loops for the host works
 
 
 class KernelChoice(StrEnum):
@@ -38,9 +39,16 @@ def triton_is_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def numba_is_installed() -> bool:
-    """True where the compiler can be imported; imports nothing."""
-    return importlib.util.find_spec("numba") is not None
+def numba_compiles() -> bool:
+    """True where numba can be imported, which this does, and is not told to leave compiling.
+
+    It refuses a numpy that is newer than it knows, and NUMBA_DISABLE_JIT disables it.
+    """
+    try:
+        numba = importlib.import_module("numba")
+    except ImportError:
+        return False
+    return not numba.config.DISABLE_JIT
 
 
 CPU = Target(device_type="cpu")

@@ -12,7 +12,7 @@ import torch
 
 from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
-from kernels.target import Target, numba_is_installed
+from kernels.target import Target, numba_compiles
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -40,9 +40,7 @@ class CpuAccelerator:
         """Plain torch, what oneDNN has, and loops that numba compiles."""
         has_library = torch.backends.mkldnn.is_available()
         has_bf16 = has_library and torch.ops.mkldnn._is_mkldnn_bf16_supported()
-        return Target(
-            device_type="cpu", has_laid_out_products=has_bf16, has_numba=numba_is_installed()
-        )
+        return Target(device_type="cpu", has_laid_out_products=has_bf16, has_numba=numba_compiles())
 
     def memory_free_bytes(self) -> int:
         """Memory that the host could give without swapping."""
