@@ -1,10 +1,11 @@
+import lzma
 from pathlib import Path
 
 import hypothesis.strategies as st
 import pytest
 import torch
 from hypothesis import given
-from safetensors.torch import load_file
+from safetensors.torch import load
 
 from engine.cache.groups import RowFormat
 from kernels.formats import (
@@ -22,7 +23,7 @@ from kernels.formats import (
 )
 from kernels.quantize.reference import FormatError, quantise_groups, ue8m0_value
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "quantisers.safetensors"
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "quantisers.safetensors.xz"
 WIDTH = 64
 
 every_format = pytest.mark.parametrize("fmt", PACKED_FORMATS)
@@ -40,13 +41,13 @@ def through_bytes(x, fmt):
 
 @every_format
 def test_dequantised_rows_equal_the_golden_ones_bit_for_bit(fmt):
-    golden = load_file(GOLDEN)
+    golden = load(lzma.decompress(GOLDEN.read_bytes()))
     assert torch.equal(bits(quantise_dequantise(golden["input"], fmt)), bits(golden[fmt]))
 
 
 @every_format
 def test_packed_rows_unpack_to_the_golden_ones_bit_for_bit(fmt):
-    golden = load_file(GOLDEN)
+    golden = load(lzma.decompress(GOLDEN.read_bytes()))
     assert torch.equal(bits(through_bytes(golden["input"], fmt)), bits(golden[fmt]))
 
 
