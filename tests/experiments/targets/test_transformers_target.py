@@ -83,6 +83,7 @@ def test_answers_are_those_of_generate_alone_and_come_token_by_token(llama, way)
     target = PeerTarget("transformers")
     facts = target.open(engine(folder, **WAYS[way]))
     assert "transformers" in str(facts.configuration["version"])
+    assert facts.configuration["cache_format"] == "plain"  # so that it shares a front with ours
     try:
         for index in range(len(PROMPTS)):
             target.submit(request(index))
