@@ -24,6 +24,7 @@ from engine.models.null import NullSource, StepMeter
 from engine.models.protocol import ModelFacts
 from engine.request import Request, RequestId, SamplingParams
 from engine.simulation import simulate
+from kernels.program import ended, positive_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,14 +139,16 @@ def measure(
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.host_bench")
-    parser.add_argument("--requests", type=int, action="append", help="at once; repeatable")
+    parser.add_argument(
+        "--requests", type=positive_count, action="append", help="at once; repeatable"
+    )
     parser.add_argument("--draft-length", type=int, default=0)
-    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--steps", type=positive_count, default=400)
     parser.add_argument("--graphs", choices=("auto", "off"), default="auto")
     return parser
 
 
-def main(arguments: Sequence[str]) -> None:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Print a line for each number of requests."""
     given = _parser().parse_args(arguments)
     calm_collector()
@@ -161,7 +164,8 @@ def main(arguments: Sequence[str]) -> None:
             for name, us in stages.items()
         )
         sys.stdout.write(f"{requests} requests: {calls} calls, us least/p50/p99: {each}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    sys.exit(ended(main))

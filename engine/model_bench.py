@@ -35,6 +35,7 @@ from kernels.bench import Watch
 from kernels.bench_document import BenchDocument, earlier, rows_of
 from kernels.cost import Ceilings
 from kernels.ops import Ops
+from kernels.program import ended, positive_count
 from kernels.routing.reference import Router
 from kernels.stopwatch import Stopwatch, Work
 from kernels.stopwatch_host import HostStopwatch
@@ -263,7 +264,9 @@ def lines(step: StepTime) -> Iterator[str]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m engine.model_bench", description=__doc__)
-    parser.add_argument("--batch", type=int, action="append", help="sequences of a decode step")
+    parser.add_argument(
+        "--batch", type=positive_count, action="append", help="sequences of a decode step"
+    )
     parser.add_argument("--context", type=int, default=8192, help="tokens behind a decode step")
     parser.add_argument("--prefill", type=int, default=8192, help="tokens of a prompt; 0: none")
     parser.add_argument("--weights", default="released", help="packed or released")
@@ -316,4 +319,4 @@ def _steps(
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -33,6 +33,7 @@ from engine.models.registry import CheckpointSource
 from engine.random_shapes import EIGHT_LAYERS
 from engine.step_timing import VARIANTS, Found, Load, LoadedOnce, measure
 from kernels.bench_document import BenchDocument, earlier, rows_of
+from kernels.program import ended, positive_count
 from kernels.surroundings import surroundings
 
 if TYPE_CHECKING:
@@ -76,10 +77,12 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
     parser.add_argument("--shape", choices=sorted(_DUMMIES), help="random weights of a shape")
-    parser.add_argument("--requests", type=int, action="append", help="at once; repeatable")
+    parser.add_argument(
+        "--requests", type=positive_count, action="append", help="at once; repeatable"
+    )
     parser.add_argument("--draft-length", type=int, action="append", help="repeatable")
-    parser.add_argument("--prompt-tokens", type=int, default=64)
-    parser.add_argument("--steps", type=int, default=64)
+    parser.add_argument("--prompt-tokens", type=positive_count, default=64)
+    parser.add_argument("--steps", type=positive_count, default=64)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
@@ -91,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Exit 1 where variants of one load, or rounds of one variant, said different things."""
     given = _parser().parse_args(arguments)
     calm_collector()  # as in a process that serves
@@ -138,4 +141,4 @@ def _agrees(row: Mapping[str, object], may_turn: bool) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(ended(main))

@@ -26,6 +26,7 @@ from kernels.launches_choice import choice_launches
 from kernels.launches_elementwise import elementwise_launches
 from kernels.launches_matmul import product_launches
 from kernels.launches_variants import variant_launches
+from kernels.program import ended
 
 
 def every_launch() -> Iterator[Launch]:
@@ -83,7 +84,8 @@ def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) 
     """The command, on the budgets of a folder."""
     parser = argparse.ArgumentParser(prog="python -m kernels.aot", description=__doc__)
     parser.add_argument("--write", action="store_true", help="record the findings as the budget")
-    parser.add_argument("--family", action="append", help="only these families")
+    parser.add_argument("--family", action="append", metavar="FAMILY", help="only these families",
+                        choices=sorted({one.family for one in every_launch()}))  # fmt: skip
     options = parser.parse_args(arguments)
     families = set(options.family) if options.family else None
     found: dict[str, dict[str, Resources]] = {}
@@ -104,4 +106,4 @@ def main(arguments: Sequence[str] | None = None, folder: Path = budgets.FOLDER) 
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -27,6 +27,7 @@ from kernels.cost import Ceilings, Cost
 from kernels.ops import REFERENCE
 from kernels.peers import peers_of
 from kernels.plan import arch_of
+from kernels.program import device_here, ended
 from kernels.registry import IMPLEMENTATIONS, load
 from kernels.stopwatch import Captured, Stopwatch, Work
 from kernels.stopwatch_host import HostStopwatch
@@ -214,8 +215,10 @@ def _size_of(row: Mapping[str, object]) -> tuple[object, ...]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--op", action="append", help="only these operations")
+    ops = sorted({case.op for case in (*RELEASE_CASES, *TIMED_CASES)})
+    parser.add_argument("--device", type=device_here, default="cuda")
+    parser.add_argument("--op", action="append", metavar="OP", help="only these operations",
+                        choices=ops)  # fmt: skip
     parser.add_argument("--rows", type=int, action="append", help="only these numbers of rows")
     parser.add_argument("--json", type=Path, help="also write the document here")
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
@@ -230,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     begun_s = time.monotonic()
     torch.manual_seed(0)
-    device = torch.device(options.device)
+    device: torch.device = options.device
     held = _held(options.beside)
     watch = Stopwatch(device) if device.type == "cuda" else HostStopwatch()
     with_definitions = options.definitions or device.type != "cuda"
@@ -250,4 +253,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

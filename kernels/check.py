@@ -23,6 +23,7 @@ from kernels.agreement import EVERY_CASE, ROWS, Outcome, check
 from kernels.bench_document import BenchDocument, earlier, rows_of
 from kernels.case import Case
 from kernels.cases import SMALL_CASES
+from kernels.program import device_here, ended, share
 from kernels.shares import share_of
 from kernels.surroundings import surroundings
 
@@ -87,11 +88,13 @@ def _held(documents: Sequence[Mapping[str, object]]) -> set[str]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m kernels.check", description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--op", action="append", help="only these operations")
+    parser.add_argument("--device", type=device_here, default="cuda")
+    parser.add_argument("--op", action="append", metavar="OP", help="only these operations",
+                        choices=sorted({case.op for case in EVERY_CASE}))  # fmt: skip
     parser.add_argument("--small", action="store_true", help="only the small cases")
     parser.add_argument("--rows", type=int, action="append", help="in place of the usual counts")
-    parser.add_argument("--share", default="1/1", metavar="I/N", help="one of N shares of them")
+    parser.add_argument("--share", type=share, default="1/1", metavar="I/N",
+                        help="one of N shares of them")  # fmt: skip
     parser.add_argument("--json", type=Path, help="also write the document here")
     parser.add_argument("--beside", type=Path, action="append", default=[], metavar="FILE",
                         help="an earlier document, whose cases are left out")  # fmt: skip
@@ -102,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     options = _parser().parse_args(arguments)
     torch.manual_seed(0)
-    device = torch.device(options.device)
+    device: torch.device = options.device
     before = list(earlier(options.beside, FORMAT))
     held = _held(before)
     every = SMALL_CASES if options.small else EVERY_CASE
@@ -121,4 +124,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

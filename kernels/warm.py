@@ -19,6 +19,7 @@ from kernels.bench import VALUE_BYTES
 from kernels.case import Case
 from kernels.cases import RELEASE_CASES, SMALL_CASES, TIMED_CASES
 from kernels.plan import arch_of
+from kernels.program import device_here, ended, share
 from kernels.registry import IMPLEMENTATIONS, Implementation, load
 from kernels.shares import share_of
 
@@ -51,13 +52,16 @@ def _bytes(case: Case) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
+    large = (*RELEASE_CASES, *TIMED_CASES)
     parser = argparse.ArgumentParser(prog="python -m kernels.warm", description=__doc__)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--op", action="append", help="only these operations")
+    parser.add_argument("--device", type=device_here, default="cuda")
+    parser.add_argument("--op", action="append", metavar="OP", help="only these operations",
+                        choices=sorted({case.op for case in (*SMALL_CASES, *large)}))  # fmt: skip
     parser.add_argument("--small", action="store_true", help="the small cases instead")
-    parser.add_argument("--share", default="1/1", metavar="I/N", help="one of N shares of them")
+    parser.add_argument("--share", type=share, default="1/1", metavar="I/N",
+                        help="one of N shares of them")  # fmt: skip
     options = parser.parse_args(arguments)
-    every = SMALL_CASES if options.small else (*RELEASE_CASES, *TIMED_CASES)
+    every = SMALL_CASES if options.small else large
     cases = share_of(
         [c for c in every if options.op is None or c.op in options.op],
         options.share,
@@ -66,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     begun_s, failed = time.monotonic(), 0
     for case in cases:
-        for line in warm([case], torch.device(options.device)):
+        for line in warm([case], options.device):
             print(line, flush=True)  # noqa: T201
             failed += 1
         print(f"{time.monotonic() - begun_s:7.1f} s  {case.op}, {case.name}", flush=True)  # noqa: T201
@@ -74,4 +78,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

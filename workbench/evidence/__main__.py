@@ -23,8 +23,7 @@ from types import FrameType
 
 import torch
 
-from kernels.errors import WorkbenchError
-from workbench.entry import EXIT_INTERRUPTED
+from kernels.program import ended, positive_count, seconds
 from workbench.errors import EvidenceError
 from workbench.evidence.children import run_side_by_side
 from workbench.evidence.ledger import AGAIN, EXIT_PARTIAL, Ledger, State
@@ -45,6 +44,7 @@ def collect(steps: Sequence[Step], out: Path, *, jobs: int, limit_s: float) -> N
             continue
         left_s = deadline_s - time.monotonic()
         if left_s < LEAST_S:
+            _say(f"no step begins with less than {LEAST_S:.0f} s left")
             break
         limit = min(step.limit_s, left_s)
         _say(f"{step.name}: {step.question} (at most {limit:.0f} s)")
@@ -92,9 +92,11 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )  # fmt: skip
     parser.add_argument("--out", type=Path, metavar="DIR", help="where everything is written")
-    parser.add_argument("--limit-s", type=float, default=540.0, help="seconds for all of it")
+    parser.add_argument("--limit-s", type=seconds, default=540.0, help="for all of it")
     parser.add_argument("--only", nargs="+", metavar="STEP", help="these steps alone")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes at once")
+    parser.add_argument(
+        "--jobs", type=positive_count, default=os.cpu_count() or 1, help="processes at once"
+    )
     parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
     parser.add_argument("--tiny", action="store_true", help="on a processor, in seconds")
     return parser
@@ -138,14 +140,7 @@ def _end(_signal: int, _frame: FrameType | None) -> None:
 def main() -> int:
     """The command, with errors in words; a signal ends the children and leaves what there is."""
     signal.signal(signal.SIGTERM, _end)
-    try:
-        return run()
-    except WorkbenchError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("ended; run it again with the same --out to go on\n")
-        return EXIT_INTERRUPTED
+    return ended(run, interrupted="run it again with the same --out to go on")
 
 
 if __name__ == "__main__":
