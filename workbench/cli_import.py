@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from workbench.cli_options import JsonOption, StoreOption
-from workbench.cli_output import say, say_error, say_json, show_table
+from workbench.cli_output import say, say_error, say_json
 from workbench.errors import UsageError
 from workbench.figures_text import plural
 from workbench.invocation import DEFAULT_STORE, command_line
@@ -60,7 +60,8 @@ def _show_formats(*, json: bool) -> None:
 
     rows = [(one.name, one.tool, one.title, one.expects, _seen_words(one)) for one in FORMATS]
     headers = ("format", "tool", "file", "recognised by", "checked on a real file")
-    show_table("formats", headers, rows, whole=("format",))
+    for name, _, title, expects, seen in rows:
+        say(f"{name}: {title}; recognised by {expects}; checked on a real file: {seen}")
     if json:
         say_json([dict(zip(headers, row, strict=True)) for row in rows])
 
@@ -79,7 +80,8 @@ def _say(found: Intake, store: Path) -> None:
     for path, result in found.joined.items():
         say(f"{path}: is telemetry of {result}, and is stored with it")
     if found.left_out:
-        say(f"left out, as no results: {_some([str(path) for path in found.left_out])}")
+        names = _some([str(path) for path in found.left_out])
+        say(f"left out, as no results (`--json` says why): {names}")
     for run in found.runs:
         say(f"{run.run_id}: {_told(run)}")
         for note in _notes(run):

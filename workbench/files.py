@@ -209,7 +209,8 @@ def disk_full(folder: Path, code: int | None) -> DiskFullError:
         f"there is no room to write ({os.strerror(code or errno.ENOSPC)}; {room} bytes are free). "
         "Trials that had finished are kept; nothing was left half-written.",
         where=str(folder),
-        remedy="Free some space, or lift the quota, then run `workbench resume`.",
+        remedy="Free some space, or lift the quota, then try again; `workbench resume` goes on "
+        "with a run.",
     )
 
 

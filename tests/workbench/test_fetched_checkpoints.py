@@ -10,7 +10,7 @@ import torch
 
 from engine.checkpoint_directory import fetched_folder, resolve_model_dir
 from workbench import fetched_checkpoints
-from workbench.errors import FetchError, MissingPackageError
+from workbench.errors import FetchError, MissingPackageError, UsageError
 from workbench.fetched_checkpoints import Shipped, fetch
 
 FILE, WEIGHTS = b"as shipped", b"as converted"
@@ -88,7 +88,7 @@ def test_what_pip_cannot_have_is_told_with_the_line_that_installs_it(home, monke
 
 
 def test_an_unknown_name_is_told_those_there_are(home):
-    with pytest.raises(FetchError, match="Use tiny"):
+    with pytest.raises(UsageError, match="Use tiny"):
         fetch("other", print)
 
 

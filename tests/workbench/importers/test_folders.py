@@ -10,6 +10,7 @@ from tests.fakes.command import last_json, workbench
 from tests.fakes.foreign_files import FOLDER, written
 from workbench.errors import ForeignFileError, UsageError
 from workbench.importers import folders
+from workbench.importers.catalogue import FORMATS
 from workbench.importers.intake import import_files
 from workbench.store import Store
 
@@ -108,6 +109,21 @@ def test_a_damaged_result_of_a_folder_is_refused_and_not_left_out(tmp_path, stor
     assert len(found.runs) == 1
     assert list(found.refused) == [cut]
     assert not found.left_out
+
+
+def test_files_that_were_left_out_are_told_and_where_their_reasons_are(tmp_path):
+    folder = put(tmp_path / "run", SUMMARY)
+    written(folder, "notes.txt", "Hello.")
+    done = workbench("import", folder, "--store", tmp_path / "store", "--json")
+    assert "left out, as no results (`--json` says why)" in " ".join(done.stdout.split())
+    assert last_json(done)["left_out"] == {str(folder / "notes.txt"): "is no JSON, YAML or CSV."}
+
+
+def test_every_format_is_told_in_a_line_of_its_own():
+    lines = workbench("import", "--formats").stdout.splitlines()
+    assert [line.partition(":")[0] for line in lines] == [one.name for one in FORMATS]
+    [told] = [line for line in lines if line.startswith("sglang-serving:")]
+    assert "`output_throughput`; checked on a real file: yes" in told
 
 
 def test_a_folder_without_a_result_is_refused(tmp_path, store):
