@@ -14,10 +14,11 @@ from kernels.errors import WorkbenchError
 EXIT_INTERRUPTED = 130  # 128 and the signal, as shells count
 
 
-def ended(
-    command: Callable[[], int], *, interrupted: str = "a file of --json keeps what was found"
-) -> int:
-    """Run it: its exit code. What a user can mend is told in words, as an interrupt is."""
+def ended(command: Callable[[], int], *, interrupted: str = "") -> int:
+    """Run it: its exit code. What a user can mend is told in words, as an interrupt is.
+
+    `interrupted`: what to do after an interrupt.
+    """
     try:
         return command()
     except WorkbenchError as error:
@@ -30,7 +31,7 @@ def ended(
         sys.stderr.write(f"error {place}{error.strerror}\n")
         return 1
     except KeyboardInterrupt:
-        sys.stderr.write(f"interrupted; {interrupted}\n")
+        sys.stderr.write(f"interrupted{interrupted and '; '}{interrupted}\n")
         return EXIT_INTERRUPTED
 
 

@@ -10,7 +10,7 @@ from engine import host_bench, model_bench, step_bench
 from engine.errors import ConfigError
 from kernels import aot, bench, check, warm
 from kernels.errors import WorkbenchError
-from kernels.program import device_here, ended, positive_count, seconds, share
+from kernels.program import EXIT_INTERRUPTED, device_here, ended, positive_count, seconds, share
 from workbench.evidence import __main__ as evidence
 
 CPU = ("--device", "cpu")
@@ -104,3 +104,11 @@ def test_an_error_of_the_program_itself_keeps_its_traceback():
     with pytest.raises(RuntimeError, match="ours"):
         ended(command)
     assert ended(lambda: 3) == 3
+
+
+def test_an_interrupt_promises_nothing_that_the_program_has_not(capsys):
+    def command():
+        raise KeyboardInterrupt
+
+    assert ended(command) == EXIT_INTERRUPTED
+    assert capsys.readouterr().err == "interrupted\n"
