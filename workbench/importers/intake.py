@@ -79,11 +79,13 @@ def _taken(found: _Found, store: Store, known: dict[Path, str]) -> tuple[Run, ..
     """Runs that the store has not; one that cannot be taken is refused."""
     before, taken = set(store.run_ids()), list[Run]()
     for folder in found.own:
-        if folder.name in before:
-            known[folder] = folder.name
+        place = folder.resolve()  # of "." the name tells nothing
+        if place.name in before:
+            known[folder] = place.name
             continue
         try:
-            taken.append(store.take(folder))
+            taken.append(store.take(place))
+            before.add(place.name)
         except BenchError as error:
             found.refused[folder] = error
     return tuple(taken)

@@ -1,6 +1,8 @@
 """Runs of this workbench that lie in an imported folder."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
@@ -39,6 +41,18 @@ def test_a_run_is_copied_whole_beside_what_is_imported_and_not_twice(folder, tmp
     assert (again.taken, again.runs) == ((), ())
     assert ours.run_id in again.known.values()
     assert len(store.runs()) == 2
+
+
+def test_a_run_is_taken_from_within_its_folder_and_not_from_a_copy_too(
+    folder, tmp_path, monkeypatch
+):
+    [ours] = Store(folder / "runs").runs()
+    shutil.copytree(folder / "runs" / ours.run_id, tmp_path / "copy" / ours.run_id)
+    monkeypatch.chdir(folder / "runs" / ours.run_id)
+    found = import_files([Path(), tmp_path / "copy"], Store(tmp_path / "store"))
+    assert [run.run_id for run in found.taken] == [ours.run_id]
+    assert found.known == {tmp_path / "copy" / ours.run_id: ours.run_id}
+    assert found.refused == {}
 
 
 def test_a_folder_of_runs_alone_is_taken_and_told(folder, tmp_path):
