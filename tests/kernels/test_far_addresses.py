@@ -143,7 +143,6 @@ DEVICE_BYTES = 24 * 10**9
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(250)
 def test_rows_at_the_far_end_of_a_pool_are_what_they_are_in_a_small_one(part):
     pytest.importorskip("triton", reason="triton is not installed")
     assert "held" in run(HERE + PLACED + PARTS[part], TRITON_INTERPRET="1")
@@ -151,7 +150,6 @@ def test_rows_at_the_far_end_of_a_pool_are_what_they_are_in_a_small_one(part):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.timeout(250)
 def test_the_same_on_a_device(part):
     if torch.cuda.mem_get_info()[0] < DEVICE_BYTES:
         pytest.skip("the device has less than 24 GB to give")

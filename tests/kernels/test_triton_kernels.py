@@ -78,7 +78,6 @@ assert len(set(found[0][1].tolist())) == 1 and found[0][1][0] != 0, "drawn, and 
 )
 
 
-@pytest.mark.timeout(250)
 @pytest.mark.parametrize("share", range(SHARES))
 def test_every_kernel_agrees_with_its_definition_in_the_interpreter(share):
     pytest.importorskip("triton", reason="triton is not installed")
@@ -86,19 +85,16 @@ def test_every_kernel_agrees_with_its_definition_in_the_interpreter(share):
     assert int(run(code, TRITON_INTERPRET="1").split()[0]) > 50
 
 
-@pytest.mark.timeout(250)
 def test_odd_values_are_rounded_and_chosen_as_by_the_definitions_in_the_interpreter():
     pytest.importorskip("triton", reason="triton is not installed")
     run(ODD_VALUES, TRITON_INTERPRET="1")
 
 
-@pytest.mark.timeout(250)
 def test_numbers_of_rows_may_be_views_of_one_in_the_interpreter():
     pytest.importorskip("triton", reason="triton is not installed")
     run(VIEWS, TRITON_INTERPRET="1")
 
 
-@pytest.mark.timeout(250)
 @pytest.mark.parametrize("family", sorted(budgets.read()))
 def test_every_kernel_compiles_for_its_devices_within_its_budget(family):
     pytest.importorskip("triton", reason="triton is not installed")

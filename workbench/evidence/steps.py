@@ -13,6 +13,7 @@ TESTS = ROOT / "tests"
 MARK = "mark.cuda"  # of tests that need a device
 NEEDED_BY_TESTS = ("pytest", "pytest_timeout", "hypothesis")
 MOST_CHECKS = 9  # processes that one device has room for, the one with large cases among them
+TINY_S = 300.0  # of a small form, which takes some seconds where nothing else runs
 SPARE = 5  # processes of the first step that run whole models
 
 
@@ -215,6 +216,7 @@ def _tiny() -> tuple[Step, ...]:
     }  # fmt: skip
     whole = {step.name: step for step in _whole(jobs=2)}
     shrunk = [
-        replace(whole[name], commands=tuple(mine), limit_s=120) for name, mine in commands.items()
+        replace(whole[name], commands=tuple(mine), limit_s=TINY_S)
+        for name, mine in commands.items()
     ]
     return (*shrunk, whole["tests"])

@@ -2,8 +2,6 @@
 crowded experts, rows that choose none, and memory that nobody wrote.
 """
 
-import pytest
-
 from tests.fakes.interpreter import interpreted
 
 SET_UP = """
@@ -144,21 +142,17 @@ except FormatError as error:
 )
 
 
-@pytest.mark.timeout(250)
 def test_products_are_those_of_the_definition_whatever_the_tile_and_the_rounding():
     interpreted(TILES)
 
 
-@pytest.mark.timeout(250)
 def test_what_lies_between_the_products_is_rounded_where_the_weights_say_so():
     interpreted(ROUNDED)
 
 
-@pytest.mark.timeout(250)
 def test_rows_that_choose_no_expert_get_what_all_rows_get_and_nothing_else():
     interpreted(NONE)
 
 
-@pytest.mark.timeout(250)
 def test_rows_alone_come_out_as_among_others_however_their_experts_are_packed():
     assert "leaves a row alone" in interpreted(ALONE)

@@ -2,8 +2,6 @@
 and memory that nobody wrote.
 """
 
-import pytest
-
 from tests.fakes.interpreter import interpreted
 
 SET_UP = """
@@ -80,11 +78,9 @@ assert found.shape == exact.shape == (0, WIDTH)
 )
 
 
-@pytest.mark.timeout(120)
 def test_rows_that_choose_no_expert_get_what_all_rows_get_and_nothing_else():
     interpreted(NONE)
 
 
-@pytest.mark.timeout(120)
 def test_experts_may_be_idle_or_chosen_by_all_whatever_memory_held_before():
     interpreted(CROWDED)

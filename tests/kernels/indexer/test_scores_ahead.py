@@ -39,7 +39,6 @@ print("agree")
 )
 
 
-@pytest.mark.timeout(250)
 def test_every_way_of_the_kernel_scores_as_the_definition_does():
     pytest.importorskip("triton", reason="triton is not installed")
     assert "agree" in run(AHEAD, TRITON_INTERPRET="1")

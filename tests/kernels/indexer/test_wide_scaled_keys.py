@@ -103,7 +103,6 @@ for page in (None, 16):
 )
 
 
-@pytest.mark.timeout(250)
 @pytest.mark.parametrize("script", [SCORES, SCALES, STORED], ids=["scores", "scales", "stored"])
 def test_keys_are_stored_and_scored_as_the_definitions_say(script):
     interpreted(script)

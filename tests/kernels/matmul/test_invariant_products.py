@@ -140,7 +140,6 @@ assert torch.equal(triton_invariant.linear(strided, plain), triton_invariant.lin
 )
 
 
-@pytest.mark.timeout(250)
 @pytest.mark.parametrize(
     "script",
     [PACKED, PLAIN, SLICES, CANCELLED],

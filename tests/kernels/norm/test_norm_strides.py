@@ -28,7 +28,6 @@ print(len(views))
 )
 
 
-@pytest.mark.timeout(250)
 def test_a_row_is_normed_wherever_it_lies():
     pytest.importorskip("triton", reason="triton is not installed")
     assert run(STRIDED, TRITON_INTERPRET="1").strip() == "7"

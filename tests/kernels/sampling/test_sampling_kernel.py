@@ -54,7 +54,6 @@ print("agree")
 )
 
 
-@pytest.mark.timeout(250)
 def test_every_way_of_the_kernels_draws_the_tokens_of_the_definition():
     pytest.importorskip("triton", reason="triton is not installed")
     assert "agree" in run(DRAWN, TRITON_INTERPRET="1")

@@ -46,7 +46,6 @@ print("agree")
 )
 
 
-@pytest.mark.timeout(250)
 def test_a_verdict_is_that_of_the_definition_number_by_number():
     pytest.importorskip("triton", reason="triton is not installed")
     assert "agree" in run(VERIFIED, TRITON_INTERPRET="1")
