@@ -15,6 +15,7 @@ from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
 
+FEW_VALUES = 256  # of a row
 TOO_CLOSE = 1e-4  # scores nearer than this, unless equal, may be ordered either way
 
 
@@ -98,7 +99,7 @@ def packed_experts_case(
         bytes_shared=lambda rows, size: (
             3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
         ),
-        limit=None if input_group is None else AFTER_INNER_ROUNDING,
+        **_limits(width, input_group),
     )
 
 
@@ -116,9 +117,19 @@ def fp8_experts_case(
         name=f"{top} of {experts} fp8 by {side}, {width} to {inner}, {_inputs(input_group)}",
         bytes_shared=lambda rows, size: 3 * width * inner * _drawn_experts(experts, top, rows),
         number="bf16" if input_group is None else "fp8",
-        limit=None if input_group is None else AFTER_INNER_ROUNDING,
+        **_limits(width, input_group),
         weights="experts of fp8 tiles",
     )
+
+
+def _limits(width: int, input_group: int | None) -> dict[str, float]:
+    """Of rows with few values errors do not average out: of a thousand single rows by the
+    definition in bfloat16 the worst was off by 6e-3, with inner rounding by 8e-2.
+    """
+    is_few = width <= FEW_VALUES
+    if input_group is not None:
+        return {"limit": 3 * AFTER_INNER_ROUNDING if is_few else AFTER_INNER_ROUNDING}
+    return {"bfloat16_limit": 9e-3} if is_few else {}
 
 
 def _inputs(group: int | None) -> str:
