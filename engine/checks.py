@@ -62,6 +62,8 @@ def share(name: str, value: object) -> float:
 
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> ConfigError:
-    """The error for a name that is not among `known`, with the nearest one that is."""
-    nearest = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)[0]
-    return ConfigError(f"is not {what}.", where=name, remedy=f"The nearest name is {nearest}.")
+    """The error for a name that is not among `known`, with one that is near, or all that are."""
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    remedy = f"The nearest name is {near[0]}." if near else f"There are {', '.join(names)}."
+    return ConfigError(f"is not {what}.", where=name, remedy=remedy)

@@ -109,6 +109,11 @@ def test_an_unknown_field_is_refused_with_the_nearest_name():
         EngineConfig.from_mapping({"model": "m", "draft_lenght": 3})
 
 
+def test_a_name_that_is_near_to_none_is_refused_with_all_of_them():
+    with pytest.raises(ConfigError, match=r"foo.*There are accelerator, .*, weights\."):
+        configure({"foo": 1})
+
+
 def test_no_model_is_a_refusal():
     with pytest.raises(ConfigError, match="model: no model"):
         EngineConfig.from_mapping({"draft_length": 3})
