@@ -8,7 +8,7 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -89,59 +89,59 @@ def insert_heads(qkv: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor
     [T, queries * dim].
     """
     queries = qkv.new_empty(len(qkv), heads.queries * heads.dim)
-    numbers = _numbers(heads)
-    arguments = _arguments(qkv, queries, heads, cache, rows, numbers)
-    numba_team.run(_insert, *arguments, is_worth=len(qkv) > WORTH_SHARING_ROWS)
+    is_worth = len(qkv) > WORTH_SHARING_ROWS
+    _run(_insert, qkv, queries, heads, cache, rows, is_worth=is_worth)
     return queries
 
 
 def attend_in_place(queries: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor:
     """Every row [T, queries * dim] reads all that it sees; overwrites and returns `queries`."""
-    numbers = _numbers(heads)
-    arguments = _arguments(None, queries, heads, cache, rows, numbers)
-    numba_team.run(_attend, *arguments, is_worth=_is_worth(heads, rows))
+    _run(_attend, None, queries, heads, cache, rows, is_worth=_is_worth(heads, rows))
     return queries
 
 
 def attend_singles(qkv: Tensor, heads: Heads, cache: Tensor, rows: Rows) -> Tensor:
     """kernels.paged_attention.reference.attend_fresh where each row has its own sequence."""
     seen = qkv.new_empty(len(qkv), heads.queries * heads.dim)
-    numbers = _numbers(heads)
-    arguments = _arguments(qkv, seen, heads, cache, rows, numbers)
-    numba_team.run(_attend, *arguments, is_worth=_is_worth(heads, rows))
+    _run(_attend, qkv, seen, heads, cache, rows, is_worth=_is_worth(heads, rows))
     return seen
 
 
-def _arguments(
-    qkv: Tensor | None, made: Tensor, heads: Heads, cache: Tensor, rows: Rows,
-    numbers: array[float],
-) -> tuple[int, ...]:  # fmt: skip
-    """Of both loops. The tensors and `numbers` must outlive the call."""
+def _is_worth(heads: Heads, rows: Rows) -> bool:
+    return rows.keys_seen * heads.keys > WORTH_SHARING_KEYS
+
+
+def _run(
+    loop: Any,  # noqa: ANN401  numba's CFunc
+    given: Tensor | None,
+    made: Tensor,
+    heads: Heads,
+    cache: Tensor,
+    rows: Rows,
+    *,
+    is_worth: bool,
+) -> None:
+    """Run a loop of this file. Rows that are not given have been inserted."""
     query, key = heads.query_norm, heads.key_norm
-    is_normed = query is not None and key is not None
-    return (
-        0 if qkv is None else qkv.data_ptr(),
+    gains, eps = (0, 0), (0.0, 0.0)
+    if query is not None and key is not None:
+        gains = query.weight.data_ptr(), key.weight.data_ptr()
+        eps = query.eps, key.eps
+    numbers = array("d", (heads.scale, *eps))
+    numba_team.run(
+        loop,
+        0 if given is None else given.data_ptr(),
         made.data_ptr(),
         cache.data_ptr(),
         numbers.buffer_info()[0],
-        query.weight.data_ptr() if is_normed else 0,
-        key.weight.data_ptr() if is_normed else 0,
+        *gains,
         *rows.addresses,
         *rows.sizes,
         heads.queries,
         heads.keys,
         heads.dim,
+        is_worth=is_worth,
     )
-
-
-def _numbers(heads: Heads) -> array[float]:
-    query, key = heads.query_norm, heads.key_norm
-    eps = (0.0, 0.0) if query is None or key is None else (query.eps, key.eps)
-    return array("d", (heads.scale, *eps))
-
-
-def _is_worth(heads: Heads, rows: Rows) -> bool:
-    return rows.keys_seen * heads.keys > WORTH_SHARING_KEYS
 
 
 @compiled
