@@ -73,6 +73,14 @@ def _loads(given: argparse.Namespace) -> Iterator[Load]:
         )
 
 
+def _steps(text: str) -> int:
+    """For `type=`: at least two, between which the device may idle."""
+    count = positive_count(text)
+    if count == 1:
+        raise argparse.ArgumentTypeError("one step has no time between steps: at least 2")
+    return count
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
@@ -82,8 +90,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--draft-length", type=int, action="append", help="repeatable")
     parser.add_argument("--prompt-tokens", type=positive_count, default=64)
-    parser.add_argument("--steps", type=positive_count, default=64)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--steps", type=_steps, default=64)
+    parser.add_argument("--rounds", type=positive_count, default=2)
     parser.add_argument("--temperature", type=float, default=0.0)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("--variant", choices=VARIANTS, action="append", help="all, if not given")

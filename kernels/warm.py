@@ -23,6 +23,7 @@ from kernels.program import device_here, ended, share
 from kernels.registry import IMPLEMENTATIONS, Implementation, load
 from kernels.shares import share_of
 
+PATIENCE_S = (2.0, 5.0, 10.0)  # before it is tried again
 LARGE_BYTES = 1 << 31  # of a case that is launched once, and then let go
 
 
@@ -34,10 +35,25 @@ def warm(cases: Sequence[Case], device: torch.device) -> Iterator[str]:
             for implementation in IMPLEMENTATIONS:
                 if case.is_served_by(implementation, arch, torch.bfloat16):
                     try:
-                        _launch(implementation, case, rows, device)
+                        _launch_when_there_is_room(implementation, case, rows, device)
                     except Exception as error:  # noqa: BLE001  a compiler may raise anything
                         about = f"{case.op} {implementation.name} {rows} rows, {case.name}"
                         yield f"FAILED {about}: {type(error).__name__}: {str(error)[:200]}"
+
+
+def _launch_when_there_is_room(
+    implementation: Implementation, case: Case, rows: int, device: torch.device
+) -> None:
+    """Processes beside this one may hold the device's memory for a while."""
+    for patience_s in PATIENCE_S:
+        try:
+            _launch(implementation, case, rows, device)
+        except torch.OutOfMemoryError:
+            torch.accelerator.memory.empty_cache()
+            time.sleep(patience_s)
+        else:
+            return
+    _launch(implementation, case, rows, device)
 
 
 def _launch(implementation: Implementation, case: Case, rows: int, device: torch.device) -> None:

@@ -8,6 +8,8 @@ whose values then all come back as NaN.
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 
 from kernels.errors import WorkbenchError
@@ -36,7 +38,7 @@ def ue8m0_scale(amax: torch.Tensor, largest: float) -> torch.Tensor:
     `amax` is float32 and at least 2^-126 * largest; the result is uint8 of the same shape.
     Worked on the bits: exponent, plus one if there is a mantissa.
     """
-    ratio = amax * torch.tensor(1.0 / largest, dtype=torch.float32, device=amax.device)
+    ratio = amax * (1.0 / largest)  # torch rounds the number to the float32 that it multiplies by
     bits = ratio.contiguous().view(torch.int32)
     exponent = (bits >> 23) + ((bits & 0x7FFFFF) != 0).to(torch.int32)
     return exponent.clamp(max=_NAN_SCALE).to(torch.uint8)
@@ -59,17 +61,28 @@ def e2m1_encode(x: torch.Tensor) -> torch.Tensor:
 
     A NaN has no code: its scale carries it (see `ue8m0_scale`), and any code may come back.
     """
-    infinity = torch.tensor(torch.inf)
-    ties_down = torch.nextafter(torch.tensor(_E2M1_TIES_DOWN), infinity)
-    bounds = torch.cat((ties_down, torch.tensor(_E2M1_TIES_UP))).sort().values.to(x.device)
-    code = torch.bucketize(x.abs().contiguous(), bounds, right=True).clamp(max=7)
+    code = torch.bucketize(x.abs().contiguous(), _e2m1_bounds(x.device), right=True).clamp(max=7)
     return (code + _E2M1_SIGN * torch.signbit(x)).to(torch.uint8)
 
 
 def e2m1_value(code: torch.Tensor) -> torch.Tensor:
     """Return the float32 values of 4-bit codes."""
-    positive = torch.tensor(_E2M1_VALUES, device=code.device)
-    return torch.cat((positive, -positive))[code.to(torch.int64)]
+    return _e2m1_values(code.device)[code.to(torch.int64)]
+
+
+@cache
+def _e2m1_bounds(device: torch.device) -> torch.Tensor:
+    """Least magnitudes of the codes 1 to 7. Kept: making them there would wait for the device."""
+    infinity = torch.tensor(torch.inf)
+    ties_down = torch.nextafter(torch.tensor(_E2M1_TIES_DOWN), infinity)
+    return torch.cat((ties_down, torch.tensor(_E2M1_TIES_UP))).sort().values.to(device)
+
+
+@cache
+def _e2m1_values(device: torch.device) -> torch.Tensor:
+    """Values of the 16 codes."""
+    positive = torch.tensor(_E2M1_VALUES)
+    return torch.cat((positive, -positive)).to(device)
 
 
 def pack_nibbles(code: torch.Tensor) -> torch.Tensor:

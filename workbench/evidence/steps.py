@@ -120,7 +120,7 @@ def _whole(jobs: int) -> tuple[Step, ...]:
 
 
 def _warming(shares: int) -> tuple[Command, ...]:
-    brief = ("--steps", "1", "--rounds", "1")
+    brief = ("--steps", "2", "--rounds", "1")
     many = ("--requests", "256", "--requests", "32", "--requests", "1")
     return (
         *(
