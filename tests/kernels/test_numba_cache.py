@@ -74,3 +74,40 @@ def test_loops_are_compiled_at_each_start_where_nothing_can_be_written(start, tm
         assert ("event=loops_not_kept" in told[0], found) == (True, "2.0 0")
     assert start(NUMBA_CACHE_DIR=str(tmp_path / "asked"))[1] == "2.0 0"
     assert start(NUMBA_CACHE_DIR=str(tmp_path / "asked")) == ([], "2.0 1")
+
+
+def cut(content):
+    return content[: len(content) // 2]
+
+
+def flipped(content):
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :]
+
+
+@pytest.mark.parametrize("suffix", ["nbi", "nbc"])
+@pytest.mark.parametrize(
+    "damage", [lambda _: b"", cut, flipped, lambda content: bytes(len(content))],
+    ids=["emptied", "cut", "a bit", "zeros"],
+)  # fmt: skip
+def test_a_loop_whose_files_are_damaged_is_compiled_again(start, tmp_path, suffix, damage):
+    start()
+    kept = [*tmp_path.glob(f"kernels/__pycache__/loops-*/*/*.{suffix}")]
+    assert kept
+    for path in kept:
+        path.write_bytes(damage(path.read_bytes()))
+    told, found = start()
+    assert found == "2.0 0"
+    assert any("event=kept_loop_is_unsound" in line for line in told)
+    assert start() == ([], "2.0 1")
+
+
+def test_a_loop_that_cannot_be_kept_is_compiled_at_each_start(start, tmp_path):
+    start()
+    for path in tmp_path.glob("kernels/__pycache__/loops-*/*/*.nbi"):
+        path.unlink()
+        path.mkdir()
+    for _ in range(2):
+        told, found = start()
+        assert found == "2.0 0"
+        assert any("event=loop_not_kept" in line for line in told)
