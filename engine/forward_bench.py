@@ -9,20 +9,25 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from engine.accelerator.find import find_accelerator
-from engine.batch import DecodeShape, ForwardBatch
-from engine.cache.storage import CacheStorage
-from engine.choices import AcceleratorKind, Precision
-from engine.config import EngineConfig
-from engine.models.dummy_causal import SHAPES, CausalDummySource
-from engine.models.registry import torch_dtype
-from engine.resolution import resolve
+with quiet_imports(__name__):
+    import torch
+
+    from engine.accelerator.find import find_accelerator
+    from engine.batch import DecodeShape, ForwardBatch
+    from engine.cache.storage import CacheStorage
+    from engine.choices import AcceleratorKind, Precision
+    from engine.config import EngineConfig
+    from engine.models.dummy_causal import SHAPES, CausalDummySource
+    from engine.models.registry import torch_dtype
+    from engine.resolution import resolve
+    from kernels.program import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -154,7 +159,7 @@ class Bench:
         return statistics.median(times)
 
 
-def main() -> None:
+def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m engine.forward_bench", description=__doc__)
     parser.add_argument("--shape", choices=sorted(SHAPES), default="qwen3-0.6b")
@@ -169,7 +174,8 @@ def main() -> None:
         batches.append(prompt_batch(min(sequences, 16), options.prompt, bench.device))
         for batch in batches:
             print(json.dumps(asdict(bench.time(batch))), flush=True)  # noqa: T201
+    return 0
 
 
 if __name__ == "__main__":
-    torch.inference_mode()(main)()
+    sys.exit(ended(torch.inference_mode()(main)))

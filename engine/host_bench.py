@@ -15,16 +15,19 @@ import sys
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-import numpy as np
+from kernels.interrupt import quiet_imports
 
-from engine.accelerator.null import RepeatRecorder
-from engine.collector import calm_collector
-from engine.config import EngineConfig
-from engine.models.null import NullSource, StepMeter
-from engine.models.protocol import ModelFacts
-from engine.request import Request, RequestId, SamplingParams
-from engine.simulation import simulate
-from kernels.program import ended, positive_count
+with quiet_imports(__name__):
+    import numpy as np
+
+    from engine.accelerator.null import RepeatRecorder
+    from engine.collector import calm_collector
+    from engine.config import EngineConfig
+    from engine.models.null import NullSource, StepMeter
+    from engine.models.protocol import ModelFacts
+    from engine.request import Request, RequestId, SamplingParams
+    from engine.simulation import simulate
+    from kernels.program import ended, positive_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

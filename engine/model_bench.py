@@ -17,29 +17,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-import torch
-from torch import Tensor
+from kernels.interrupt import quiet_imports
 
-from engine.accelerator.find import find_accelerator
-from engine.assembly import allocate_caches
-from engine.batch import DecodeShape, ForwardBatch
-from engine.cache.storage import CacheStorage
-from engine.config import configure
-from engine.models.deepseek_v41.config import DeepseekV41Config
-from engine.models.deepseek_v41.costs import StepSize, step_costs
-from engine.models.dummy_v41 import V41DummySource
-from engine.models.protocol import Model
-from engine.random_shapes import EIGHT_LAYERS, TOY
-from engine.resolution import ResolvedConfig, resolve
-from kernels.bench import Watch
-from kernels.bench_document import BenchDocument, earlier, rows_of
-from kernels.cost import Ceilings
-from kernels.ops import Ops
-from kernels.program import ended, positive_count
-from kernels.routing.reference import Router
-from kernels.stopwatch import Stopwatch, Work
-from kernels.stopwatch_host import HostStopwatch
-from kernels.surroundings import surroundings
+with quiet_imports(__name__):
+    import torch
+    from torch import Tensor
+
+    from engine.accelerator.find import find_accelerator
+    from engine.assembly import allocate_caches
+    from engine.batch import DecodeShape, ForwardBatch
+    from engine.cache.storage import CacheStorage
+    from engine.config import configure
+    from engine.models.deepseek_v41.config import DeepseekV41Config
+    from engine.models.deepseek_v41.costs import StepSize, step_costs
+    from engine.models.dummy_v41 import V41DummySource
+    from engine.models.protocol import Model
+    from engine.random_shapes import EIGHT_LAYERS, TOY
+    from engine.resolution import ResolvedConfig, resolve
+    from kernels.bench import Watch
+    from kernels.bench_document import BenchDocument, earlier, rows_of
+    from kernels.cost import Ceilings
+    from kernels.ops import Ops
+    from kernels.program import ended, positive_count
+    from kernels.routing.reference import Router
+    from kernels.stopwatch import Stopwatch, Work
+    from kernels.stopwatch_host import HostStopwatch
+    from kernels.surroundings import surroundings
 
 FORMAT = "model bench"
 SHAPES = {"eight-layers": EIGHT_LAYERS, "toy": TOY}

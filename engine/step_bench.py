@@ -22,19 +22,22 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from engine.accelerator.find import find_accelerator
-from engine.collector import calm_collector
-from engine.config import EngineConfig
-from engine.models.dummy_causal import SHAPES, CausalDummySource
-from engine.models.dummy_v41 import V41DummySource
-from engine.models.registry import CheckpointSource
-from engine.random_shapes import EIGHT_LAYERS
-from engine.step_timing import VARIANTS, Found, Load, LoadedOnce, measure
-from kernels.bench_document import BenchDocument, earlier, rows_of
-from kernels.program import ended, positive_count
-from kernels.surroundings import surroundings
+with quiet_imports(__name__):
+    import torch
+
+    from engine.accelerator.find import find_accelerator
+    from engine.collector import calm_collector
+    from engine.config import EngineConfig
+    from engine.models.dummy_causal import SHAPES, CausalDummySource
+    from engine.models.dummy_v41 import V41DummySource
+    from engine.models.registry import CheckpointSource
+    from engine.random_shapes import EIGHT_LAYERS
+    from engine.step_timing import VARIANTS, Found, Load, LoadedOnce, measure
+    from kernels.bench_document import BenchDocument, earlier, rows_of
+    from kernels.program import ended, positive_count
+    from kernels.surroundings import surroundings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

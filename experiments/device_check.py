@@ -15,17 +15,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice, pairwise
 
-from engine.accelerator.find import find_accelerator
-from engine.choices import AcceleratorKind
-from experiments.ascend import ascend_chips
-from experiments.clock import Clock, SystemClock
-from experiments.device_metrics import device_metrics
-from experiments.devices import find_reader
-from experiments.errors import TelemetryError
-from experiments.measurement import Measurement
-from experiments.nvidia_facts import nvidia_uuids
-from experiments.observe import INTERVAL_S, HostObserver, Instruments
-from experiments.records import MetricValue, TelemetrySample
+from kernels.interrupt import quiet_imports
+
+with quiet_imports(__name__):
+    from engine.accelerator.find import find_accelerator
+    from engine.choices import AcceleratorKind
+    from experiments.ascend import ascend_chips
+    from experiments.clock import Clock, SystemClock
+    from experiments.device_metrics import device_metrics
+    from experiments.devices import find_reader
+    from experiments.errors import TelemetryError
+    from experiments.measurement import Measurement
+    from experiments.nvidia_facts import nvidia_uuids
+    from experiments.observe import INTERVAL_S, HostObserver, Instruments
+    from experiments.records import MetricValue, TelemetrySample
+    from kernels.program import ended
 
 READS = 50
 STEP_S = 1.0
@@ -217,11 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=5.0, help="how long the load runs")
     parser.add_argument("--no-load", action="store_true", help="watch whatever runs already")
     asked = parser.parse_args(arguments)
-    try:
-        found = run(seconds=asked.seconds, with_load=not asked.no_load)
-    except TelemetryError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
+    found = run(seconds=asked.seconds, with_load=not asked.no_load)
     sys.stdout.write(json.dumps(asdict(found), indent=1) + "\n")
     return 1 if found.problems else 0
 
@@ -240,4 +240,4 @@ def run(*, seconds: float, with_load: bool) -> DeviceCheck:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

@@ -18,15 +18,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from kernels import budgets
-from kernels.budgets import Resources
-from kernels.launches import POINTERS, Launch, launches
-from kernels.launches_causal import causal_launches
-from kernels.launches_choice import choice_launches
-from kernels.launches_elementwise import elementwise_launches
-from kernels.launches_matmul import product_launches
-from kernels.launches_variants import variant_launches
-from kernels.program import ended
+from kernels.interrupt import quiet_imports
+
+with quiet_imports(__name__):
+    from kernels import budgets
+    from kernels.budgets import Resources
+    from kernels.launches import POINTERS, Launch, launches
+    from kernels.launches_causal import causal_launches
+    from kernels.launches_choice import choice_launches
+    from kernels.launches_elementwise import elementwise_launches
+    from kernels.launches_matmul import product_launches
+    from kernels.launches_variants import variant_launches
+    from kernels.program import ended
 
 
 def every_launch() -> Iterator[Launch]:

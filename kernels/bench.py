@@ -18,20 +18,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Protocol
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from kernels.bench_document import BenchDocument, earlier, rows_of
-from kernels.case import Arguments, Case
-from kernels.cases import RELEASE_CASES, TIMED_CASES
-from kernels.cost import Ceilings, Cost
-from kernels.ops import REFERENCE
-from kernels.peers import peers_of
-from kernels.plan import arch_of
-from kernels.program import device_here, ended
-from kernels.registry import IMPLEMENTATIONS, load
-from kernels.stopwatch import Captured, Stopwatch, Work
-from kernels.stopwatch_host import HostStopwatch
-from kernels.surroundings import surroundings
+with quiet_imports(__name__):
+    import torch
+
+    from kernels.bench_document import BenchDocument, earlier, rows_of
+    from kernels.case import Arguments, Case
+    from kernels.cases import RELEASE_CASES, TIMED_CASES
+    from kernels.cost import Ceilings, Cost
+    from kernels.ops import REFERENCE
+    from kernels.peers import peers_of
+    from kernels.plan import arch_of
+    from kernels.program import device_here, ended
+    from kernels.registry import IMPLEMENTATIONS, load
+    from kernels.stopwatch import Captured, Stopwatch, Work
+    from kernels.stopwatch_host import HostStopwatch
+    from kernels.surroundings import surroundings
 
 FORMAT = "kernel bench"
 VERSION = 1

@@ -17,15 +17,18 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from kernels.agreement import EVERY_CASE, ROWS, Outcome, check
-from kernels.bench_document import BenchDocument, earlier, rows_of
-from kernels.case import Case
-from kernels.cases import SMALL_CASES
-from kernels.program import device_here, ended, share
-from kernels.shares import share_of
-from kernels.surroundings import surroundings
+with quiet_imports(__name__):
+    import torch
+
+    from kernels.agreement import EVERY_CASE, ROWS, Outcome, check
+    from kernels.bench_document import BenchDocument, earlier, rows_of
+    from kernels.case import Case
+    from kernels.cases import SMALL_CASES
+    from kernels.program import device_here, ended, share
+    from kernels.shares import share_of
+    from kernels.surroundings import surroundings
 
 FORMAT = "kernel check"
 LARGE_BYTES = 1 << 28  # of a case that is held in float64, and in several copies

@@ -10,8 +10,7 @@ from collections.abc import Callable
 import torch
 
 from kernels.errors import WorkbenchError
-
-EXIT_INTERRUPTED = 130  # 128 and the signal, as shells count
+from kernels.interrupt import EXIT_INTERRUPTED
 
 
 def ended(command: Callable[[], int], *, interrupted: str = "") -> int:

@@ -16,15 +16,19 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from kernels.agreement import EVERY_CASE, Outcome, check
-from kernels.bench import VALUE_BYTES
-from kernels.case import Arguments, Case, Run
-from kernels.cases import RELEASE_CASES, TIMED_CASES
-from kernels.registry import IMPLEMENTATIONS, load
-from kernels.stopwatch import Stopwatch, Work
-from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
+with quiet_imports(__name__):
+    import torch
+
+    from kernels.agreement import EVERY_CASE, Outcome, check
+    from kernels.bench import VALUE_BYTES
+    from kernels.case import Arguments, Case, Run
+    from kernels.cases import RELEASE_CASES, TIMED_CASES
+    from kernels.program import ended
+    from kernels.registry import IMPLEMENTATIONS, load
+    from kernels.stopwatch import Stopwatch, Work
+    from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
 
 MODULES = (
     "kernels.norm.triton_cuda",
@@ -187,4 +191,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(ended(main))

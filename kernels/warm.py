@@ -13,15 +13,18 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from kernels.bench import VALUE_BYTES
-from kernels.case import Case
-from kernels.cases import RELEASE_CASES, SMALL_CASES, TIMED_CASES
-from kernels.plan import arch_of
-from kernels.program import device_here, ended, share
-from kernels.registry import IMPLEMENTATIONS, Implementation, load
-from kernels.shares import share_of
+with quiet_imports(__name__):
+    import torch
+
+    from kernels.bench import VALUE_BYTES
+    from kernels.case import Case
+    from kernels.cases import RELEASE_CASES, SMALL_CASES, TIMED_CASES
+    from kernels.plan import arch_of
+    from kernels.program import device_here, ended, share
+    from kernels.registry import IMPLEMENTATIONS, Implementation, load
+    from kernels.shares import share_of
 
 PATIENCE_S = (2.0, 5.0, 10.0)  # before it is tried again
 LARGE_BYTES = 1 << 31  # of a case that is launched once, and then let go

@@ -2,6 +2,8 @@
 
 import argparse
 import errno
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -10,10 +12,64 @@ from engine import host_bench, model_bench, step_bench
 from engine.errors import ConfigError
 from kernels import aot, bench, check, warm
 from kernels.errors import WorkbenchError
-from kernels.program import EXIT_INTERRUPTED, device_here, ended, positive_count, seconds, share
+from kernels.interrupt import EXIT_INTERRUPTED
+from kernels.program import device_here, ended, positive_count, seconds, share
 from workbench.evidence import __main__ as evidence
 
 CPU = ("--device", "cpu")
+INTERRUPTED_AT = """
+import os, runpy, signal, sys
+class Impatient:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Impatient())
+signal.signal(signal.SIGINT, {answer})
+sys.argv = [{program!r}, "--help"]
+runpy.run_module({program!r}, run_name={name!r})
+"""
+HEARD, IGNORED = "signal.default_int_handler", "signal.SIG_IGN"  # a shell's `&` ignores it
+
+
+def interrupted(program, module, *, name="__main__", answer=HEARD):
+    """`python -m PROGRAM`, interrupted at the moment at which it imports `module`."""
+    code = INTERRUPTED_AT.format(program=program, module=module, name=name, answer=answer)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("program", "module"),
+    [
+        ("kernels.check", "torch"),
+        ("kernels.check", "numpy"),  # as torch imports it, which goes on without
+        ("kernels.warm", "torch"),
+        ("kernels.bench", "torch"),
+        ("kernels.tune", "torch"),
+        ("kernels.aot", "torch"),
+        ("engine.step_bench", "torch"),
+        ("engine.host_bench", "numpy"),
+        ("engine.model_bench", "torch"),
+        ("engine.forward_bench", "torch"),
+        ("experiments.peers.random_model", "torch"),
+        ("experiments.targets.null_server", "experiments.targets.http_answers"),
+        ("experiments.device_check", "engine.accelerator.find"),
+        ("workbench.evidence.__main__", "torch"),
+    ],
+)
+def test_an_interrupt_while_a_program_imports_is_quiet(program, module):
+    done = interrupted(program, module)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_an_interrupt_that_the_caller_ignores_stays_ignored():
+    done = interrupted("kernels.check", "torch", answer=IGNORED)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("usage: python -m kernels.check")
+
+
+def test_an_interrupt_while_a_program_of_others_imports_ours_is_theirs():
+    done = interrupted("kernels.check", "torch", name="kernels.check")
+    assert "KeyboardInterrupt" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from kernels.errors import WorkbenchError
+from kernels.interrupt import EXIT_INTERRUPTED
 from workbench import (
     cli_calibrate,
     cli_check,
@@ -28,7 +29,6 @@ from workbench import (
     cli_show,
 )
 from workbench.cli_output import err, never_stop_at_a_character, say, say_error
-from workbench.entry import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from typer import Context

@@ -11,6 +11,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from experiments.watch import Stopped
+from kernels.interrupt import EXIT_INTERRUPTED
 from workbench.cli_options import (
     EXIT_GATE,
     EXIT_PARTIAL,
@@ -32,7 +33,6 @@ from workbench.cli_plan import (
     show_outlook,
 )
 from workbench.engine_starts import EngineStarts
-from workbench.entry import EXIT_INTERRUPTED
 from workbench.errors import UsageError
 from workbench.interrupts import stop_on_interrupt
 from workbench.invocation import DEFAULT_STORE, command_line

@@ -11,15 +11,19 @@ import json
 import sys
 from pathlib import Path
 
-import torch
-from safetensors.torch import save_file
+from kernels.interrupt import quiet_imports
 
-from engine.accelerator.find import find_accelerator
-from engine.checkpoint_directory import NOTE_FILE
-from engine.choices import AcceleratorKind
-from engine.models.causal_lm.config import CausalConfig
-from engine.models.causal_lm.weights import expected_shapes
-from engine.models.dummy_causal import SHAPES, DummyWeights
+with quiet_imports(__name__):
+    import torch
+    from safetensors.torch import save_file
+
+    from engine.accelerator.find import find_accelerator
+    from engine.checkpoint_directory import NOTE_FILE
+    from engine.choices import AcceleratorKind
+    from engine.models.causal_lm.config import CausalConfig
+    from engine.models.causal_lm.weights import expected_shapes
+    from engine.models.dummy_causal import SHAPES, DummyWeights
+    from kernels.program import ended
 
 MODEL_TYPES = {"Qwen3ForCausalLM": "qwen3", "LlamaForCausalLM": "llama"}
 COMMON = {
@@ -47,14 +51,15 @@ def write_random_model(shape: str, folder: Path, *, seed: int = 0) -> Path:
     return folder
 
 
-def main() -> None:
+def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(description="A model folder of a shape, random weights.")
     parser.add_argument("shape", choices=sorted(SHAPES))
     parser.add_argument("folder", type=Path)
     found = parser.parse_args()
     sys.stdout.write(f"{write_random_model(found.shape, found.folder)}\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(ended(main))

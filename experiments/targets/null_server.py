@@ -16,10 +16,13 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from experiments.targets.http_answers import Usage, chunk, closing, opening, whole
-from experiments.targets.http_apis import FACES
-from experiments.targets.http_json import Json, count, dig, items, mapping, text
-from experiments.targets.http_spec import Api
+from kernels.interrupt import quiet_imports
+
+with quiet_imports(__name__):
+    from experiments.targets.http_answers import Usage, chunk, closing, opening, whole
+    from experiments.targets.http_apis import FACES
+    from experiments.targets.http_json import Json, count, dig, items, mapping, text
+    from experiments.targets.http_spec import Api
 
 MODEL = "null"
 _TOKEN = " a"

@@ -21,13 +21,16 @@ from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
-import torch
+from kernels.interrupt import quiet_imports
 
-from kernels.program import ended, positive_count, seconds
-from workbench.errors import EvidenceError
-from workbench.evidence.children import run_side_by_side
-from workbench.evidence.ledger import AGAIN, EXIT_PARTIAL, Ledger, State
-from workbench.evidence.steps import Step, steps_of
+with quiet_imports(__name__):
+    import torch
+
+    from kernels.program import ended, positive_count, seconds
+    from workbench.errors import EvidenceError
+    from workbench.evidence.children import run_side_by_side
+    from workbench.evidence.ledger import AGAIN, EXIT_PARTIAL, Ledger, State
+    from workbench.evidence.steps import Step, steps_of
 
 LEAST_S = 10.0  # that a step is begun with
 
