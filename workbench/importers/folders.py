@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
-from workbench.errors import UsageError
+from workbench.errors import ForeignFileError, UsageError
 from workbench.importers.document import Form, form_of, refused, text_of_head
 
 MOST_FILES = 10_000
 MOST_TEXT_BYTES = 1 << 26  # of a file that is no JSON: logs have commas and colons, too
 HEAD_BYTES = 4096
+JSON_NAME = re.compile(r"\.(json|jsonl|ndjson)(\.gz)?$", re.IGNORECASE)
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -59,7 +61,10 @@ def _is_plain(path: Path) -> bool:
 
 
 def may_be_result(path: Path) -> bool:
-    """Whether the file begins as a form that is read; ForeignFileError where it cannot be told."""
+    """Whether the file begins as a form that is read, or is called JSON, which it then should be.
+
+    ForeignFileError where it cannot be told, or where a file that is called JSON begins as no form.
+    """
     try:
         with path.open("rb") as file:
             text = text_of_head(file.read(HEAD_BYTES))
@@ -67,4 +72,13 @@ def may_be_result(path: Path) -> bool:
     except OSError as error:
         raise refused(path, f"cannot be read ({error.strerror}).") from error
     form = None if text is None else form_of(text)
+    if form is None and JSON_NAME.search(path.name):
+        raise _no_json(path, text)
     return form is Form.JSON or (form is not None and size_bytes <= MOST_TEXT_BYTES)
+
+
+def _no_json(path: Path, text: str | None) -> ForeignFileError:
+    if text is not None and not text.strip():
+        return refused(path, "is empty.", "The tool may have been stopped before it wrote.")
+    begun = "bytes that are no text" if text is None else repr(text.lstrip()[:30])
+    return refused(path, f"is called JSON and begins with {begun}.", "Copy it again.")

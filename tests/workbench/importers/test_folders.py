@@ -111,6 +111,33 @@ def test_a_damaged_result_of_a_folder_is_refused_and_not_left_out(tmp_path, stor
     assert not found.left_out
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("b.json", b"", "is empty."),
+        ("b.jsonl", b"\n \n", "is empty."),
+        ("B.JSON", b"\0" * 64, "is called JSON and begins with '\\x00"),
+        ("b.json.gz", b"\x1f\x8bcut", "is called JSON and begins with bytes that are no text."),
+        ("b.json", b"Killed\n", "is called JSON and begins with 'Killed\\n'."),
+    ],
+)
+def test_a_file_called_json_that_holds_none_is_refused(tmp_path, store, name, content, words):
+    folder = put(tmp_path / "run", SUMMARY)
+    (folder / name).write_bytes(content)
+    found = import_files([folder], store)
+    assert len(found.runs) == 1
+    assert not found.left_out
+    (error,) = found.refused.values()
+    assert error.what.startswith(words)
+    assert error.where == str(folder / name)
+
+
+def test_an_empty_file_of_another_name_is_left_out(tmp_path, store):
+    folder = put(tmp_path / "run", SUMMARY)
+    (folder / "py.typed").touch()
+    assert [*import_files([folder], store).left_out] == [folder / "py.typed"]
+
+
 def test_files_that_were_left_out_are_told_and_where_their_reasons_are(tmp_path):
     folder = put(tmp_path / "run", SUMMARY)
     written(folder, "notes.txt", "Hello.")
