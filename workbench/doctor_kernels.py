@@ -19,26 +19,30 @@ REFERENCE = "reference, the definition in torch"
 def kernels_of(model: str) -> list[Finding]:
     """One finding an implementation and reason; one in all where every operation is reference.
 
-    Nothing is measured, and no weight is read.
+    An error where there is no such model, or the engine refuses it. Nothing is measured, and no
+    weight is read.
     """
     try:
         decisions, where = _plan(model)
-    except (ImportError, WorkbenchError) as error:
+    except ImportError as error:  # which is an error of its own among the packages
         return [Finding(level="warning", subject=SUBJECT, message=f"none for {model}: {error}")]
+    except WorkbenchError as error:
+        why = str(error).removeprefix(f"{model}: ")
+        return [Finding(level="error", subject=SUBJECT, message=f"none for {model}: {why}")]
     return list(findings(decisions, where))
 
 
 def _plan(model: str) -> tuple[tuple[Decision, ...], str]:
     """What serves each operation, and of which model, in which precision, on what."""
     from engine.accelerator.find import find_accelerator
-    from engine.checkpoint_directory import resolve_model_dir
     from engine.config import configure
     from engine.models.registry import open_checkpoint
     from engine.resolution import resolve
+    from experiments.targets.checkpoint import model_directory
 
     config = configure({"model": model})
     accelerator = find_accelerator(config.accelerator)
-    checkpoint = open_checkpoint(resolve_model_dir(model))
+    checkpoint = open_checkpoint(model_directory(model))
     resolved = resolve(config, checkpoint.facts, accelerator.kind)
     plan = checkpoint.kernel_plan(resolved, accelerator.target())
     where = f"{model}, {resolved.dtype} on {accelerator.name()}"

@@ -6,9 +6,10 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from engine.checkpoint_directory import resolve_model_dir
+from experiments.errors import MissingPackageError
 from experiments.peers.recipes import PEERS, Recipe
-from workbench.errors import MissingPackageError, PeerInstallError
+from experiments.targets.checkpoint import model_directory
+from workbench.errors import PeerInstallError
 from workbench.peer_install import LOG, Commands, run_command
 
 GGUF = "model.bf16.gguf"
@@ -27,7 +28,7 @@ def convert(model: str, folder: Path, *, commands: Commands = run_command) -> Pa
     Matrices stay bf16 bit for bit; llama.cpp keeps vectors (norms) in float32. It runs in this
     Python, which has torch and transformers, with what the peer's environment adds.
     """
-    path = resolve_model_dir(model).resolve()
+    path = model_directory(model).resolve()
     target = path / GGUF
     if target.is_file():
         return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,7 +42,24 @@ def read_checkpoint(model: str) -> Checkpoint:
 
 
 def model_directory(model: str) -> Path:
-    """Where the checkpoint of that path or name lies; CheckpointError where there is none."""
-    from engine.checkpoint_directory import resolve_model_dir
+    """Where the checkpoint of that path or name lies; CheckpointError where there is none.
 
-    return resolve_model_dir(model)
+    Where it is called as a shape of random weights is, the error names the command that makes it.
+    """
+    from engine.checkpoint_directory import resolve_model_dir
+    from engine.errors import CheckpointError
+
+    try:
+        return resolve_model_dir(model)
+    except CheckpointError as error:
+        from engine.models.dummy_causal import SHAPES
+
+        shape = Path(model).name
+        if shape not in SHAPES:
+            raise
+        made = f"python -m experiments.peers.random_model {shape} {shlex.quote(model)}"
+        raise CheckpointError(
+            error.what,
+            where=error.where,
+            remedy=f"`{made}` makes it, of random weights; or give an existing directory.",
+        ) from error

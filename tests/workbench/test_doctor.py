@@ -11,6 +11,7 @@ from experiments.clock import SystemClock
 from experiments.device_check import check
 from kernels.plan import Decision
 from tests.fakes.causal import LLAMA
+from tests.fakes.command import last_json, workbench
 from tests.fakes.nvml import NOT_SUPPORTED, FakeDevice, FakeNvml, Power
 from workbench import doctor, doctor_devices, doctor_host, doctor_kernels
 from workbench.doctor_kernels import kernels_of
@@ -222,7 +223,15 @@ def test_a_checkpoint_of_another_architecture_has_a_plan(tmp_path):
     assert {finding.level for finding in kernels_of(str(tmp_path))} == {"ok"}
 
 
-def test_a_checkpoint_that_cannot_be_read_has_no_plan_and_stops_nothing(tmp_path):
+def test_a_checkpoint_that_cannot_be_read_is_an_error_that_says_so_once(tmp_path):
     (finding,) = kernels_of(str(tmp_path))
-    assert finding.level == "warning"
-    assert "there is no config.json" in finding.message
+    assert finding.level == "error"
+    assert finding.message.startswith(f"none for {tmp_path}: there is no config.json. Give ")
+
+
+def test_the_command_fails_for_a_model_that_is_not_there(tmp_path):
+    done = workbench("doctor", "--store", tmp_path, "--model", "nowhere", "--json")
+    assert done.exit_code == 1
+    (told,) = [one for one in last_json(done) if one["subject"] == "kernel plan"]
+    assert told["level"] == "error"
+    assert told["message"].startswith("none for nowhere: there is no such checkpoint directory.")
