@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,7 +19,7 @@ from workbench.cli_options import (
 )
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError
-from workbench.figures_text import value_text
+from workbench.figures_text import plural, value_text
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.store import Store
 from workbench.words import duration_words, point_words, seconds_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from experiments.plan import Plan
     from workbench.runs import Outlook
 
+MOST_TRIALS = 12  # that are listed unasked
 TEMPLATE = Path(__file__).parent / "templates" / "plan.yaml"
 
 
@@ -59,9 +61,10 @@ def plan(  # noqa: PLR0913 - its options
     repeats: RepeatsOption = None,
     budget: BudgetOption = None,
     without: WithoutOption = None,
+    every: Annotated[bool, typer.Option("--all", help="List every trial.")] = False,
     json: JsonOption = False,
 ) -> None:
-    """Print the points of a plan, engine starts, and the time and disk it will take.
+    """Print the time and disk that a plan will take, engine starts, and its points.
 
     A plan for another machine is looked at all the same: what only that machine knows is said.
     """
@@ -69,7 +72,8 @@ def plan(  # noqa: PLR0913 - its options
 
     asked = narrowed(loaded(file, max_trials, None, repeats), without)
     found = outlook(asked, Store(store))
-    show_outlook(found, budget_s=budget_of(budget), json=json)
+    listed = None if every else Listed(most=MOST_TRIALS, more="`--all` lists them")
+    show_outlook(found, budget_s=budget_of(budget), json=json, listed=listed)
 
 
 def loaded(
@@ -111,25 +115,50 @@ def budget_of(text: str | None) -> float | None:
     return seconds
 
 
-def show_outlook(found: Outlook, *, budget_s: float | None, json: bool) -> None:
-    """The points, what they are made of, and what they cost; as JSON too if asked."""
-    from workbench.preflight import device_note
+@dataclass(frozen=True, kw_only=True)
+class Listed:
+    """How many trials are listed, and what to say of the others."""
 
-    _show_trials(found)
+    most: int
+    more: str
+
+
+SHORT = Listed(most=MOST_TRIALS, more="`--json` lists them")
+
+
+def show_outlook(
+    found: Outlook, *, budget_s: float | None, json: bool, listed: Listed | None = SHORT
+) -> None:
+    """What a plan costs, what to know of it, what its points are made of, and its points.
+
+    All points where `listed` is None; as JSON too if asked.
+    """
+    say(f"{found.plan.name}: {found.plan.question}")
+    _say_cost(found, budget_s)
+    _say_notes(found)
     say_factors(found)
-    say_environment(found)
-    for note in found.agenda.notes:
-        say(f"note: {note}", style="yellow")
+    _show_points(found, listed)
+    if json:
+        say_json(_document(found))
+
+
+def _say_cost(found: Outlook, budget_s: float | None) -> None:
     say(cost_words(found))
     fitting = _fitting(found, budget_s)
     if fitting is not None:
         say(f"about {fitting} of them fit into the budget; `workbench resume` goes on")
+
+
+def _say_notes(found: Outlook) -> None:
+    from workbench.preflight import device_note
+
+    say_environment(found)
+    for note in found.agenda.notes:
+        say(f"note: {note}", style="yellow")
     if (note := device_note(found)) is not None:
         say(f"note: {note}", style="yellow")
     else:
         say_memory(found)
-    if json:
-        say_json(_document(found))
 
 
 def say_memory(found: Outlook) -> None:
@@ -159,19 +188,20 @@ def _fitting(found: Outlook, budget_s: float | None) -> int | None:
     return int(found.agenda.at_most * budget_s / found.estimate_s)
 
 
-def _show_trials(found: Outlook) -> None:
-    title = f"{found.plan.name}: {found.plan.question}"
+def _show_points(found: Outlook, listed: Listed | None) -> None:
     if found.plan.search is not None:
         from experiments.search_spec import search_words
 
-        say(title)
         say(search_words(found.plan.search))
         return
     rows = [
         (str(place), t.trial_id, point_words(t.point.axes), str(t.repeat))
         for place, t in enumerate(found.trials, start=1)
     ]
-    show_table(title, ("#", "trial", "point", "repeat"), rows, whole=("trial",))
+    shown = rows if listed is None else rows[: listed.most]
+    show_table("trials", ("#", "trial", "point", "repeat"), shown, whole=("trial",))
+    if listed is not None and len(shown) < len(rows):
+        say(f"and {plural(len(rows) - len(shown), 'more trial')}; {listed.more}")
 
 
 def say_factors(found: Outlook) -> None:

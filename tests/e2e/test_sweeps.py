@@ -154,6 +154,20 @@ def test_a_dry_run_tells_how_much_of_a_plan_fits_into_a_budget(here):
     assert not Store("results").runs()
 
 
+def test_a_plan_tells_its_cost_before_its_trials_and_of_many_the_first(here):
+    path = written(here, repeats=4)
+    lines = workbench("plan", path).stdout.splitlines()
+    assert lines[1].startswith("16 trials, 7 engine starts, at least ")
+    assert lines[-1] == "and 4 more trials; `--all` lists them"
+    ids = [trial["trial_id"] for trial in last_json(workbench("plan", path, "--json"))["trials"]]
+    shown = [one for one in ids if one in "".join(lines)]
+    assert shown == ids[:12]
+    every = workbench("plan", path, "--all").stdout
+    assert all(one in every for one in ids)
+    assert "more trial" not in every
+    assert "and 4 more trials; `--json` lists them" in workbench("run", path, "--dry-run").stdout
+
+
 def test_a_search_tells_its_answer_and_status_tells_it_again(here):
     search = {
         "maximize": "output_tok_s",
