@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.request import Request, RequestId
 from experiments.arms import ARM_AXIS
 from experiments.clients import ClientPool
 from experiments.errors import PlanError, TargetError
 from experiments.records import AxisValue, Calibration
-from experiments.targets.base import Decodes, Received, Target, TargetFactory, TargetFacts
+from experiments.targets.base import Decodes, Target, TargetFactory, TargetFacts
+from experiments.targets.handing_on import HandsOn
 
 Engine = Mapping[str, AxisValue]
 
 
-class ArmsTarget:
+class ArmsTarget(HandsOn):
     """A `Target` that hands everything to the target of one arm; one of them is open at most."""
 
     def __init__(self, factories: Mapping[str, TargetFactory]) -> None:
@@ -63,30 +63,6 @@ class ArmsTarget:
         self.close()
         self._opened = self._factories[name]()
         return _of_arm(name, self._opened.open(own))
-
-    def submit(self, request: Request) -> None:
-        """To the open arm."""
-        self._open.submit(request)
-
-    def poll(self, timeout_s: float) -> Sequence[Received]:
-        """From the open arm."""
-        return self._open.poll(timeout_s)
-
-    def abort(self, request_id: RequestId) -> None:
-        """In the open arm."""
-        self._open.abort(request_id)
-
-    def reset(self) -> None:
-        """Of the open arm."""
-        self._open.reset()
-
-    def replica_of(self, request_id: RequestId) -> int | None:
-        """As the open arm says."""
-        return self._open.replica_of(request_id)
-
-    def stats(self) -> dict[str, float]:
-        """Of the open arm."""
-        return self._open.stats()
 
     def log_tail(self) -> str:
         """Of the arm that is, or was last, open."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from engine.request import Request, RequestId
 from experiments.clients import ClientPool
 from experiments.clock import Clock
 from experiments.errors import MissingProgramError, PlanError, TargetDiedError, TargetError
 from experiments.records import AxisValue, Calibration
-from experiments.targets.base import Received, TargetFacts
+from experiments.targets.base import TargetFacts
+from experiments.targets.handing_on import HandsOn
 from experiments.targets.launchers import COMMAND, HOST
 from experiments.targets.model_folder import ModelFolder, read_model_folder
 from experiments.targets.openai_http import HttpTarget
@@ -23,7 +23,7 @@ PORT_ATTEMPTS = 3
 _PORT_TAKEN = ("address already in use", "couldn't bind", "eaddrinuse", "address in use")
 
 
-class ServerTarget:
+class ServerTarget(HandsOn):
     """A `Target` whose `open` starts a server and waits until it is ready.
 
     The flags of the plan are its settings, and may be axes. A server that ended is told by the
@@ -109,32 +109,15 @@ class ServerTarget:
         self._connect(settings, port)
         return facts
 
-    def submit(self, request: Request) -> None:
-        """Have it written with the next `poll`."""
-        self._open.submit(request)
-
-    def poll(self, timeout_s: float) -> Sequence[Received]:
-        """What came over all connections."""
-        return self._open.poll(timeout_s)
-
-    def abort(self, request_id: RequestId) -> None:
-        """Close its connection."""
-        self._open.abort(request_id)
-
     def reset(self) -> None:
         """Post to `reset_path`, where there is one; TargetDiedError where the server ended."""
         self._check_alive()
-        self._open.reset()
-
-    def replica_of(self, request_id: RequestId) -> int | None:
-        """The server does not say."""
-        del request_id
-        return None
+        super().reset()
 
     def stats(self) -> dict[str, float]:
         """The server's counters; TargetDiedError where it ended."""
         self._check_alive()
-        return self._open.stats()
+        return super().stats()
 
     def log_tail(self) -> str:
         """What the server wrote, its first and newest lines."""
