@@ -35,23 +35,21 @@ def html(body: str) -> None:
     st.html(f'<div class="{"wb-dark" if is_dark() else "wb-light"}">{body}</div>')
 
 
-def empty_store() -> None:
-    """The page of a store without runs."""
-    html(
-        '<div class="wb-empty"><p><b>No run is stored here yet.</b></p>'
-        "<p>Fill the store with the demo sweep, about three minutes on two cores:</p></div>"
-    )
-    st.code(f"workbench demo --store {reading.store_path()}", language="bash")
-    st.caption("In a checkout, `make demo` installs and runs the same.")
+def stored_runs() -> dict[str, wb.RunSummary]:
+    """The runs by their ids, newest first; where there are none, what to do is shown."""
+    runs = {run.run_id: run for run in reading.summaries()}
+    if not runs:
+        _empty_store()
+    return runs
 
 
 def opened() -> wb.RunSummary | None:
     """The run that a page of one run shows, chosen at its side; what to do where there is none."""
+    runs = stored_runs()
+    if not runs:
+        return None
     with st.sidebar:
-        summary = chosen_run()
-    if summary is None:
-        empty_store()
-    return summary
+        return _chosen_run(runs)
 
 
 def heading(summary: wb.RunSummary, question: str, *more: str) -> None:
@@ -103,14 +101,21 @@ def _after(words: list[str], told: set[str]) -> list[str]:
     return words if not words or words[0] not in told else _after(words[1:], told)
 
 
-def chosen_run() -> wb.RunSummary | None:
-    """The run of the address, chosen in the sidebar; the newest by default, None without any.
+def _empty_store() -> None:
+    """The page of a store without runs."""
+    html(
+        '<div class="wb-empty"><p><b>No run is stored here yet.</b></p>'
+        "<p>Fill the store with the demo sweep, about three minutes on two cores:</p></div>"
+    )
+    st.code(f"workbench demo --store {reading.store_path()}", language="bash")
+    st.caption("In a checkout, `make demo` installs and runs the same.")
+
+
+def _chosen_run(runs: dict[str, wb.RunSummary]) -> wb.RunSummary:
+    """The run of the address, chosen in the sidebar; the newest by default.
 
     An address with a trial and no run means the newest run that holds the trial.
     """
-    runs = {summary.run_id: summary for summary in reading.summaries()}
-    if not runs:
-        return None
     asked = asked_run(list(runs))
     if asked is None:
         asked = _holder(list(runs), address.parameter("trial")) or next(iter(runs))

@@ -33,9 +33,8 @@ EXAMPLE = "workbench compare RUN:draft_length=0 RUN:draft_length=5"
 
 def main() -> None:
     """What differs between two sides first, then what that did to the numbers."""
-    runs = {run.run_id: run for run in reading.summaries()}
+    runs = parts.stored_runs()
     if not runs:
-        parts.empty_store()
         return
     with st.sidebar:
         a, b = (chosen(name, runs) for name in ("a", "b"))

@@ -18,9 +18,8 @@ TONES = {"ok": "passed", "warning": "invalid", "error": "failed"}
 
 def main() -> None:
     """The manifests of a few runs side by side, what differs first; then this machine."""
-    runs = {run.run_id: run for run in reading.summaries()}
+    runs = parts.stored_runs()
     if not runs:
-        parts.empty_store()
         return
     with st.sidebar:
         chosen = _chosen(runs)

@@ -26,11 +26,10 @@ MAX_MEMBERS = 12
 
 def main() -> None:
     """The newest run, or the one of the address, in a sentence, numbers and a front; then all."""
-    runs = reading.summaries()
     for trouble in reading.unreadable():
         parts.html(markup.note(f"A run cannot be read: {trouble}"))
+    runs = [*parts.stored_runs().values()]
     if not runs:
-        parts.empty_store()
         return
     names = [run.run_id for run in runs]
     shown = parts.asked_run(names) or names[0]

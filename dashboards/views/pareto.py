@@ -31,10 +31,8 @@ class View:
 
 def main() -> None:
     """The front of one run; a click on a point opens its trial beside the figure."""
-    with st.sidebar:
-        summary = parts.chosen_run()
+    summary = parts.opened()
     if summary is None:
-        parts.empty_store()
         return
     with st.sidebar:
         beside = _beside(summary.run_id)

@@ -25,9 +25,8 @@ MAX_BUTTONS = 12  # the archive holds every file
 
 def main() -> None:
     """The report of one run or several: what is in it, how it reads, and its files."""
-    runs = {run.run_id: run for run in reading.summaries()}
+    runs = parts.stored_runs()
     if not runs:
-        parts.empty_store()
         return
     with st.sidebar:
         chosen = _runs(runs)

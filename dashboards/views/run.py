@@ -16,10 +16,8 @@ MAX_TRIALS = 200
 
 def main() -> None:
     """One run: its trials, its plan and its environment, or one trial in full."""
-    with st.sidebar:
-        summary = parts.chosen_run()
+    summary = parts.opened()
     if summary is None:
-        parts.empty_store()
         return
     parts.live(lambda: _body(summary.run_id), summary.run_id)
 

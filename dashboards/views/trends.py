@@ -28,9 +28,8 @@ MAX_CELLS = 500
 
 def main() -> None:
     """One point of one plan over the runs of the store."""
-    runs = reading.summaries()
+    runs = [*parts.stored_runs().values()]
     if not runs:
-        parts.empty_store()
         return
     with st.sidebar:
         names = list(dict.fromkeys(run.name for run in runs))
