@@ -9,7 +9,7 @@ WorkbenchError
       TargetRefusedError  it refuses what it was asked, and would again
       TargetDiedError     its process ended: nothing can be asked of it any more
     SkipRequestedError    somebody asked to give the trial up; it is recorded as skipped
-    MissingPackageError   an optional package that the plan needs (exit code 1)
+    MissingPackageError   an optional package that was asked for (exit code 1)
     MissingProgramError   a program that the plan starts, or what it loads (exit code 1)
     TelemetryError        devices that cannot be read: no driver, or words that nobody knows
 """
@@ -54,7 +54,7 @@ class SkipRequestedError(ExperimentError):
 
 
 class MissingPackageError(ExperimentError):
-    """An optional package that the plan needs is not installed."""
+    """An optional package that a plan or a command asks for is not installed."""
 
     exit_code = 1
 

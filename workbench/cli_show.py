@@ -15,11 +15,12 @@ from typing import Annotated
 
 import typer
 
+from experiments.errors import MissingPackageError
 from experiments.records import Gate
 from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption, axis_of
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
-from workbench.errors import MissingPackageError, PortInUseError, UsageError
+from workbench.errors import PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.search_result import beyond_limits, beyond_lines, search_lines
 from workbench.store import Run, RunSummary, Store

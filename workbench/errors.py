@@ -16,7 +16,6 @@ WorkbenchError
     PriceError            a price table that cannot be read
     MemoryTooSmallError   what this host's memory can never hold (exit code 1)
     PortInUseError        another process listens where the pages would (exit code 1)
-    MissingPackageError   an optional package this command needs (exit code 1)
     PeerInstallError      another engine that could not be installed (exit code 1)
     FetchError            a checkpoint that cannot be had, or is not the one expected (exit code 1)
 """
@@ -86,12 +85,6 @@ class MemoryTooSmallError(BenchError):
 
 class PortInUseError(BenchError):
     """Another process listens on the address and port asked for."""
-
-    exit_code = 1
-
-
-class MissingPackageError(BenchError):
-    """An optional package that this command needs and does not find."""
 
     exit_code = 1
 

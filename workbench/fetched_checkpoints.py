@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from engine.checkpoint_directory import fetched_folder
-from workbench.errors import FetchError, MissingPackageError, UsageError
+from experiments.errors import MissingPackageError
+from workbench.errors import FetchError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from engine.checkpoint_directory import fetched_folder, resolve_model_dir
+from experiments.errors import MissingPackageError
 from workbench import fetched_checkpoints
-from workbench.errors import FetchError, MissingPackageError, UsageError
+from workbench.errors import FetchError, UsageError
 from workbench.fetched_checkpoints import Shipped, fetch
 
 FILE, WEIGHTS = b"as shipped", b"as converted"
