@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, TypeVar
 
 from engine.errors import ConfigError
+from kernels.near_names import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,7 +63,4 @@ def share(name: str, value: object) -> float:
 
 def unknown_name(name: str, known: Iterable[str], what: str) -> ConfigError:
     """The error for a name that is not among `known`, with one that is near, or all that are."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    remedy = f"The nearest name is {near[0]}." if near else f"There are {', '.join(names)}."
-    return ConfigError(f"is not {what}.", where=name, remedy=remedy)
+    return ConfigError(f"is not {what}.", where=name, remedy=nearest(name, known))

@@ -11,12 +11,12 @@ import random
 from collections.abc import Generator, Sequence
 from typing import Protocol
 
-from experiments.border import nearest
 from experiments.errors import PlanError
 from experiments.metric_specs import METRICS
 from experiments.outcome import Outcome, Told
 from experiments.records import TrialId
 from experiments.space import PlannedTrial, Space
+from kernels.near_names import nearest
 
 Asking = Generator[PlannedTrial, Outcome, None]
 Pass = list[tuple[int, PlannedTrial]]

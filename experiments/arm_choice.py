@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from experiments.arms import ARM_AXIS
-from experiments.border import nearest
 from experiments.errors import MissingProgramError, PlanError, TargetError
 from experiments.plan import Plan, load_plan
+from kernels.near_names import nearest
 
 WHERE = "--without"
 

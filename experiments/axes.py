@@ -11,12 +11,13 @@ from pydantic import BaseModel, ValidationError
 
 from experiments.arms import ARM_AXIS
 from experiments.axis_blocks import MAX_VALUES, AxisBlock
-from experiments.border import brief, nearest
+from experiments.border import brief
 from experiments.errors import PlanError
 from experiments.plan import Plan
 from experiments.records import AxisValue
 from experiments.targets.http_spec import DECLARE, NOT_OURS
 from experiments.workload_specs import WorkloadSpec
+from kernels.near_names import nearest
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -256,6 +257,14 @@ def with_field(model: Model, name: str, value: AxisValue) -> Model:
         ) from error
 
 
+def called(name: str, known: Collection[str], *, otherwise: str | None = None) -> str:
+    """What a setting of that name is called here, else the nearest; else `otherwise`, or all."""
+    ours = ALSO_CALLED.get(name)
+    if ours in known:
+        return f"It is called {ours} here."
+    return nearest(name, known, otherwise=otherwise)
+
+
 def _check_fixed_fields(fields: Collection[str], known: set[str], place: str) -> None:
     for name in fields:
         if name in known:
@@ -265,19 +274,14 @@ def _check_fixed_fields(fields: Collection[str], known: set[str], place: str) ->
         raise PlanError(
             "is no field of the engine configuration",
             where=f"{place}: {name}",
-            remedy=_called(name, known),
+            remedy=called(name, known),
         )
 
 
 def _refuse_axis(name: str, known: set[str], place: str) -> NoReturn:
     if name in ROADMAP:
         _refuse_roadmap(name, place)
-    raise PlanError("is no axis", where=f"{place}: {name}", remedy=_called(name, known))
-
-
-def _called(name: str, known: set[str]) -> str:
-    ours = ALSO_CALLED.get(name)
-    return f"It is called {ours} here." if ours in known else nearest(name, known)
+    raise PlanError("is no axis", where=f"{place}: {name}", remedy=called(name, known))
 
 
 def _refuse_roadmap(name: str, place: str) -> NoReturn:

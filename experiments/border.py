@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
-import re
-from collections.abc import Iterable
 from typing import get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from experiments.errors import PlanError
+from kernels.near_names import nearest
 
-SHORTEST_STEM = 5  # letters
-_UNIT = re.compile(r"_(s|ms|percent|bytes)$")
 MOST_SHOWN = 200
 """Characters of a wrong value that an error repeats."""
 
@@ -31,28 +27,6 @@ def brief(value: object) -> str:
     except ValueError:  # a whole number of more digits than Python writes out
         return "a number of thousands of digits"
     return text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """`Did you mean X?`, all that begin alike, or the known names where none is near."""
-    names = sorted(known)
-    close = _alike(name, names) or difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(names)}."
-
-
-def _alike(name: str, names: list[str]) -> list[str]:
-    """Names that begin as `name` does but for underscores and its unit: `warmup_s`, `warm_up_cv`.
-
-    The name itself where only underscores differ; none where little is left to go by.
-    """
-    exact = [known for known in names if _plain(known) == _plain(name)]
-    stem = _plain(_UNIT.sub("", name))
-    begun = [known for known in names if _plain(known).startswith(stem)]
-    return exact or (begun if len(stem) >= SHORTEST_STEM else [])
-
-
-def _plain(name: str) -> str:
-    return name.replace("_", "").replace("-", "").casefold()
 
 
 def explain(error: ValidationError, model: type[BaseModel], *, where: str) -> PlanError:

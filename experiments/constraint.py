@@ -6,9 +6,10 @@ import ast
 import operator
 from collections.abc import Callable, Mapping
 
-from experiments.border import brief, nearest
+from experiments.border import brief
 from experiments.errors import PlanError
 from experiments.records import AxisValue
+from kernels.near_names import nearest
 
 Value = AxisValue | tuple[AxisValue, ...]
 

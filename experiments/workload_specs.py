@@ -9,8 +9,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from experiments.border import MOST_SHOWN, Border, brief, nearest
+from experiments.border import MOST_SHOWN, Border, brief
 from experiments.errors import WorkloadError
+from kernels.near_names import nearest
 
 SAMPLES = {
     "azure": "azure_code_2023_head300.csv",

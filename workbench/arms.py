@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from experiments.axes import ALSO_CALLED
+from experiments.axes import called
 from workbench.columns import by_axes
 from workbench.errors import ComparisonError, UsageError
 from workbench.figures_text import value_text
@@ -193,9 +192,4 @@ def _nearest(name: str, points: pd.DataFrame) -> str:
     parts = tuple(f"{part}." for part in PARTS)
     found = [str(c).partition(".")[2] for c in points.columns if str(c).startswith(parts)]
     known = list(dict.fromkeys(found))  # axes first
-    ours = ALSO_CALLED.get(name)
-    near = difflib.get_close_matches(name, known, n=1)
-    listed = f"The settings are {', '.join(known)}."
-    if ours in known:
-        return f"It is called {ours} here. {listed}"
-    return f"Did you mean {near[0]!r}? {listed}" if near else listed
+    return called(name, known, otherwise=f"The settings are {', '.join(known)}.")

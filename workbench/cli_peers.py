@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from experiments.border import nearest
 from experiments.peers.recipes import PEERS, Recipe, default_folder
+from kernels.near_names import nearest
 from workbench.cli_options import JsonOption
 from workbench.cli_output import say, say_json, show_table
 from workbench.errors import UsageError

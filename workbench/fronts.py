@@ -19,7 +19,6 @@ requests read, once, for the points that may be on the front.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -28,6 +27,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from kernels.near_names import nearest
 from workbench.bands import Band, Bands, Competitors, Draw, Estimate, Rows
 from workbench.catalogue import METRICS
 from workbench.errors import ComparisonError
@@ -238,9 +238,9 @@ def _with_columns(points: pd.DataFrame, names: Sequence[str]) -> pd.DataFrame:
     """
     absent = [name for name in names if name not in points.columns]
     if not METRICS.keys() >= set(absent) and points["valid"].any():
-        near = difflib.get_close_matches(absent[0], [str(name) for name in points.columns], n=1)
+        metrics = [name for name in map(str, points.columns) if f"{name}.n" in points]
         raise ComparisonError(
             f"the points have no column {absent[0]!r}.",
-            remedy=f"Did you mean {near[0]!r}?" if near else "`workbench show` lists them.",
+            remedy=nearest(absent[0], metrics, otherwise="`workbench show` lists them."),
         )
     return points.assign(**dict.fromkeys(absent, np.nan))

@@ -12,7 +12,8 @@ from typing import Literal, Self
 import yaml
 from pydantic import Field, ValidationError, model_validator
 
-from experiments.border import Border, nearest
+from experiments.border import Border
+from kernels.near_names import nearest
 from workbench.errors import PriceError
 
 BUILT_IN = Path(__file__).with_name("prices.yaml")

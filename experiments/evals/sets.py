@@ -8,12 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from random import Random
 
-from experiments.border import nearest
 from experiments.errors import WorkloadError
 from experiments.evals.packages import ABOUT_PACKAGED, PACKAGED
 from experiments.evals.questions import Question, read_questions
 from experiments.identity import digest
 from experiments.workload_specs import JSONL
+from kernels.near_names import nearest
 
 NANO = "nano"
 ABOUT = {

@@ -7,10 +7,11 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
-from experiments.border import Border, brief, nearest
+from experiments.border import Border, brief
 from experiments.records import AxisValue
 from experiments.targets.http_spec import Api, HttpSpec, RequestBody, ServerPath, as_api
 from experiments.targets.launchers import COMMAND, HOST, LAUNCHERS, Launcher
+from kernels.near_names import nearest
 
 PLACES = ("program", "model", "weights", "name", "host", "port")
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]*")

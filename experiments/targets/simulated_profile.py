@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-from experiments.border import brief, nearest
+from experiments.border import brief
 from experiments.errors import PlanError
 from experiments.records import AxisValue
+from kernels.near_names import nearest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -141,7 +141,7 @@ def test_a_load_differs_on_purpose_only_where_it_is_named(store):
 
 def test_a_setting_that_nobody_has_is_refused_with_the_nearest(store):
     run = store()
-    with pytest.raises(UsageError, match="Did you mean 'draft_length'"):
+    with pytest.raises(UsageError, match="Did you mean draft_length"):
         wb.compare(wb.select(run, draft_lenght=5), run)
     with pytest.raises(UsageError, match="no metric"):
         wb.compare(run, run, metrics=["tok_s"])
