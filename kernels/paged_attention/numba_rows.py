@@ -13,30 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kernels import numba_team
-from kernels.numba_bits import (
-    bits_at,
-    compiled,
-    doubles_at,
-    exponential,
-    floats_at,
-    high,
-    indices_at,
-    joined,
-    low,
-    narrow,
-    pairs_at,
-    widen,
-)
+from kernels.numba_bits import bits_at, compiled, doubles_at, floats_at, indices_at, pairs_at
 from kernels.numba_team import taken, team_loop
+from kernels.paged_attention.numba_heads import attend_head, insert_head
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from kernels.paged_attention.reference import Heads
 
-_ONE = np.float32(1.0)
-_ZERO = np.float32(0.0)
-_LOWEST = np.float32(-np.inf)
 _AS_MANY_AS_NEEDED = np.int64(1) << 40  # blocks of a cache: nothing is checked against it
 ROWS = 8  # that a thread takes at once to insert
 WORTH_SHARING_ROWS = 100
@@ -145,166 +130,6 @@ def _run(
 
 
 @compiled
-def _ends_opened_block(owners, row, offset, tokens):
-    """Whether a row is the last in a block that got its first row in this step.
-
-    What such a block held before would meet a weight of zero, and nothing times NaN is NaN.
-    """
-    start = row - offset
-    is_opened = start >= 0 and owners[start] == owners[row]
-    is_last = row + 1 == len(owners) or owners[row + 1] != owners[row]
-    return is_opened and is_last and offset + 1 < tokens
-
-
-@compiled
-def _take(pairs, gain, eps, head):
-    """The even and the odd values of a head [2, dim / 2], normed where there is a gain."""
-    half = len(pairs)
-    for i in range(half):
-        head[0, i], head[1, i] = low(pairs[i]), high(pairs[i])
-    if gain:
-        weight = floats_at(gain, (half, 2))
-        squares = _ZERO
-        for i in range(half):
-            squares += head[0, i] * head[0, i] + head[1, i] * head[1, i]
-        scale = _ONE / np.sqrt(squares / np.float32(2 * half) + np.float32(eps))
-        for i in range(half):
-            head[0, i] = widen(narrow(head[0, i] * scale * weight[i, 0]))
-            head[1, i] = widen(narrow(head[1, i] * scale * weight[i, 1]))
-
-
-@compiled
-def _turn(head, cosine, sine, turned):
-    for i in range(len(turned)):
-        even, odd = head[0, i], head[1, i]
-        turned[i] = joined(
-            narrow(even * cosine[i] - odd * sine[i]), narrow(odd * cosine[i] + even * sine[i])
-        )
-
-
-@compiled
-def _widen(given, wide):
-    for row in range(given.shape[0]):
-        for i in range(given.shape[1]):
-            wide[row, i] = widen(given[row, i])
-
-
-@compiled
-def _narrow(given, narrowed):
-    for row in range(given.shape[0]):
-        for i in range(given.shape[1]):
-            narrowed[row, i] = narrow(given[row, i])
-
-
-@compiled
-def _score(asked, keys, scores):
-    """Products of queries [queries, dim] and keys [keys, dim]: scores [queries, keys].
-
-    Four keys at once share the loads of a query.
-    """
-    count, dim = keys.shape
-    for query in range(asked.shape[0]):
-        for group in range(count // 4):
-            at = 4 * group
-            a = b = c = d = _ZERO
-            for i in range(dim):
-                value = asked[query, i]
-                a += keys[at, i] * value
-                b += keys[at + 1, i] * value
-                c += keys[at + 2, i] * value
-                d += keys[at + 3, i] * value
-            scores[query, at], scores[query, at + 1] = a, b
-            scores[query, at + 2], scores[query, at + 3] = c, d
-        for at in range(count // 4 * 4, count):
-            total = _ZERO
-            for i in range(dim):
-                total += keys[at, i] * asked[query, i]
-            scores[query, at] = total
-
-
-@compiled
-def _softmax(scores):
-    highest, total = _LOWEST, _ZERO
-    for at in range(len(scores)):
-        highest = max(highest, scores[at])
-    for at in range(len(scores)):
-        scores[at] = exponential(scores[at] - highest)
-        total += scores[at]
-    for at in range(len(scores)):
-        scores[at] /= total
-
-
-@compiled
-def _mix(weights, values, mixed):
-    """Add values [keys, dim] by the weights of each query [queries, keys] to mixed [queries, dim].
-
-    Four values at once share the loads and stores of a sum.
-    """
-    count, dim = values.shape
-    for query in range(mixed.shape[0]):
-        for group in range(count // 4):
-            at = 4 * group
-            a, b = weights[query, at], weights[query, at + 1]
-            c, d = weights[query, at + 2], weights[query, at + 3]
-            for i in range(dim):
-                mixed[query, i] += (
-                    a * values[at, i]
-                    + b * values[at + 1, i]
-                    + c * values[at + 2, i]
-                    + d * values[at + 3, i]
-                )
-        for at in range(count // 4 * 4, count):
-            weight = weights[query, at]
-            for i in range(dim):
-                mixed[query, i] += weight * values[at, i]
-
-
-@compiled
-def _insert_row(row, given, made, places, turns, numbers, gains, head):
-    """One fresh row of given [T, heads, dim / 2]: its queries to made, the rest to its block."""
-    cosines, sines, tables, owners, positions = turns
-    asking, keys, tokens = made.shape[1], places.shape[2], places.shape[3]
-    offset = positions[row] % tokens
-    place = places[tables[owners[row], positions[row] // tokens]]
-    for one in range(asking):
-        _take(given[row, one], gains[0], numbers[1], head)
-        _turn(head, cosines[row], sines[row], made[row, one])
-    for one in range(keys):
-        _take(given[row, asking + one], gains[1], numbers[2], head)
-        _turn(head, cosines[row], sines[row], place[0, one, offset])
-        place[1, one, offset] = given[row, asking + keys + one]
-    if _ends_opened_block(owners, row, offset, tokens):
-        place[:, :, offset + 1 :] = 0
-
-
-@compiled
-def _attend_row(seen, places, table, end, scale, room):
-    """Queries [key heads, sharing it, dim] of one row, which what they see replaces."""
-    wide, asked, scores = room
-    keys, shared, dim = seen.shape
-    tokens = places.shape[3]
-    _widen(seen.reshape(keys * shared, dim), asked.reshape(keys * shared, dim))
-    asked *= scale
-    for first in range(0, end, tokens):
-        last = min(first + tokens, end)
-        block = places[table[first // tokens], 0]
-        for head in range(keys):
-            _widen(block[head, : last - first], wide)
-            _score(asked[head], wide[: last - first], scores[head, :, first:last])
-    for head in range(keys):
-        for query in range(shared):
-            _softmax(scores[head, query, :end])
-    asked[:] = _ZERO
-    for first in range(0, end, tokens):
-        last = min(first + tokens, end)
-        block = places[table[first // tokens], 1]
-        for head in range(keys):
-            _widen(block[head, : last - first], wide)
-            _mix(scores[head, :, first:last], wide[: last - first], asked[head])
-    _narrow(asked.reshape(keys * shared, dim), seen.reshape(keys * shared, dim))
-
-
-@compiled
 def _views(arguments):
     """Fresh rows, queries, the cache, and how rows turn and where they lie: in pairs of values."""
     held = indices_at(arguments, (18,))
@@ -322,6 +147,12 @@ def _views(arguments):
     made = pairs_at(held[2], (count, asking, half))
     places = pairs_at(held[3], (_AS_MANY_AS_NEEDED, 2, keys, tokens, half))
     return given, made, places, turns, doubles_at(held[4], (3,)), (held[5], held[6])
+
+
+@compiled
+def _insert_row(row, given, made, places, turns, numbers, gains, head):
+    for key in range(places.shape[2]):
+        insert_head(row, key, given, made, places, turns, numbers, gains, head)
 
 
 @team_loop
@@ -345,16 +176,17 @@ def _attend(arguments):
     keys, tokens = places.shape[2], places.shape[3]
     seen = bits_at(held[2], (count, keys, asking // keys, 2 * half))
     kept = bits_at(held[3], (_AS_MANY_AS_NEEDED, 2, keys, tokens, 2 * half))
-    head = np.empty((2, half), np.float32)
+    head, scale = np.empty((2, half), np.float32), np.float32(numbers[0])
     room = (
         np.empty((tokens, 2 * half), np.float32),
-        np.empty(seen.shape[1:], np.float32),
-        np.empty((keys, asking // keys, positions.max() + 1), np.float32),
+        np.empty(seen.shape[2:], np.float32),
+        np.empty((asking // keys, positions.max() + 1), np.float32),
     )
     row = taken(arguments)
     while row < count:
         if held[1]:
             _insert_row(row, given, made, places, turns, numbers, gains, head)
         table, end = tables[owners[row]], positions[row] + 1
-        _attend_row(seen[row], kept, table, end, np.float32(numbers[0]), room)
+        for key in range(keys):
+            attend_head(key, seen[row, key], kept, table, end, scale, room)
         row = taken(arguments)

@@ -50,6 +50,18 @@ def attend_fresh(
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
+def rows_of(context: Context, turn: Rotation) -> Rows:
+    """The rows of a step as compiled loops read them."""
+    return Rows(
+        cosines=turn.cos[:, ::2].contiguous(),
+        sines=turn.sin[:, 1::2].contiguous(),
+        tables=context.table.contiguous(),
+        owners=context.owner,
+        positions=context.positions,
+        block_tokens=context.block_tokens,
+    )
+
+
 @dataclass(frozen=True, eq=False)
 class _Copied:
     """Neighbouring sequences of about as many rows, padded to the longest."""
@@ -83,14 +95,7 @@ _STEPS: WeakKeyDictionary[Context, _Step] = WeakKeyDictionary()
 def _step(context: Context, turn: Rotation, key_heads: int) -> _Step:
     found = _STEPS.get(context)
     if found is None:
-        rows = Rows(
-            cosines=turn.cos[:, ::2].contiguous(),
-            sines=turn.sin[:, 1::2].contiguous(),
-            tables=context.table.contiguous(),
-            owners=context.owner,
-            positions=context.positions,
-            block_tokens=context.block_tokens,
-        )
+        rows = rows_of(context, turn)
         runs = tuple(_run(context, rows, key_heads, sequences) for sequences in _runs(context))
         found = _STEPS[context] = _Step(rows, runs)
     return found
