@@ -4,8 +4,9 @@ torch's OpenMP threads wait for their next work by spinning, so threads beside t
 core. `GOMP_parallel` is how compiled programs hand work to them (GNU OpenMP's library); where
 torch uses another library, a loop runs in one thread.
 
-A loop is a function of one address, that of `Arguments`. Whatever thread runs it takes items by
-`taken` until none is left.
+A loop is a function of one address, that of its arguments. Whatever thread runs it takes items by
+`taken` until none is left. A loop of several stages has a count of taken items for each, and
+waits for the other threads between them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from kernels.numba_bits import MATH
+from kernels.numba_bits import MATH, compiled
 from kernels.numba_cache import keeping
 
 if TYPE_CHECKING:
@@ -48,6 +49,38 @@ def taken(typingctx: Any, arguments: Any) -> Any:  # noqa: ANN401  a plug of num
     return types.int64(types.int64), build
 
 
+@compiled
+def wait_for_team(barrier: int) -> None:
+    """Wait until all threads that run a loop have come here; `barrier` as `barrier_address`."""
+    if barrier:
+        _called(barrier)
+
+
+@intrinsic
+def _called(typingctx: Any, address: Any) -> Any:  # noqa: ANN401
+    def build(context: Any, builder: Any, signature: Any, given: Any) -> Any:  # noqa: ANN401
+        function = ir.FunctionType(ir.VoidType(), ())
+        builder.call(builder.inttoptr(given[0], function.as_pointer()), ())
+        return context.get_dummy_value()
+
+    return types.void(types.int64), build
+
+
+def is_shared() -> bool:
+    """Whether loops run in all of torch's threads: it has one, or they can be reached."""
+    return torch.get_num_threads() == 1 or _library() is not None
+
+
+def barrier_address() -> int:
+    """What `wait_for_team` calls in loops that are run as worth sharing; 0: they run alone."""
+    library = _library() if torch.get_num_threads() > 1 else None
+    if library is None:
+        return 0
+    address = ctypes.cast(library.GOMP_barrier, ctypes.c_void_p).value
+    assert address is not None
+    return address
+
+
 def run(loop: Any, *arguments: int, is_worth: bool) -> None:  # noqa: ANN401  numba's CFunc
     """Run a loop whose int64 arguments follow the count of taken items.
 
@@ -70,6 +103,7 @@ def _library() -> Any:  # noqa: ANN401  its functions are found by name
         library = ctypes.CDLL("libgomp.so.1", mode=os.RTLD_NOLOAD | os.RTLD_NOW)
         library.GOMP_parallel.argtypes = (ctypes.c_void_p,) * 2 + (ctypes.c_uint,) * 2
         library.GOMP_parallel.restype = None
+        library.GOMP_barrier.restype = None
     except (OSError, AttributeError):
         return None
     return library

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,6 +19,8 @@ from kernels.cache_ops import reference as cache_ops
 from kernels.cache_ops.reference import CachedRows, Pages, RowNorm
 from kernels.compressor import reference as compressor
 from kernels.compressor.reference import GlobalRows, Pairs
+from kernels.decoder import reference as decoder
+from kernels.decoder.reference import Layers
 from kernels.engram import reference as engram
 from kernels.engram.reference import HashConstants
 from kernels.fused_linear import reference as fused_linear
@@ -67,6 +69,9 @@ class Ops:
     add_linear: Callable[[Tensor, Tensor, Tensor], Tensor] = fused_linear.add_linear
     attend_fresh: Callable[[Tensor, Heads, Rotation, Tensor, Context], Tensor] = (
         paged_attention.attend_fresh
+    )
+    run_layers: Callable[[Tensor, Layers, Rotation, Sequence[Tensor], Context], Tensor] = (
+        decoder.run_layers
     )
     run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Tensor], Tensor] = (
         grouped_matmul.run_experts

@@ -317,6 +317,13 @@ CPU_IMPLEMENTATIONS = (
         )
     ),
     Implementation(
+        op="run_layers",
+        name="numba",
+        address="kernels.decoder.numba_cpu:run_layers",
+        unsuited=_no_layout,
+        is_invariant=False,
+    ),
+    Implementation(
         op="choose_tokens",
         name="numba",
         address="kernels.sampling.numba_cpu:choose_tokens",

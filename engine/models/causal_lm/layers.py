@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import torch
 from torch import Tensor
 
+from kernels.decoder.reference import Layer
 from kernels.fused_linear.reference import Norm
 from kernels.grouped_matmul.reference import Experts
 from kernels.paged_attention.reference import Heads
@@ -86,6 +87,22 @@ class SparseFeedForward:
         if live is not None:
             chosen = chosen.masked_fill(~live[:, None], -1)
         return self.ops.run_experts(normed, self.experts, chosen, weights, x)
+
+
+def joined_layer(attention: Attention, feed_forward: FeedForward) -> Layer | None:
+    """Both halves for one operation; None of a layer with experts or biases."""
+    has_bias = attention.qkv_bias is not None or attention.out_bias is not None
+    if has_bias or not isinstance(feed_forward, DenseFeedForward):
+        return None
+    return Layer(
+        norm=attention.norm,
+        qkv=attention.qkv,
+        heads=attention.heads,
+        out=attention.out,
+        inner_norm=feed_forward.norm,
+        gate_up=feed_forward.gate_up,
+        down=feed_forward.down,
+    )
 
 
 def read_attention(weights: Weights, config: CausalConfig, layer: int, ops: Ops) -> Attention:

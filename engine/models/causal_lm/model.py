@@ -13,10 +13,12 @@ from engine.cache.groups import PagedGroup, RowFormat
 from engine.models.causal_lm.layers import (
     Attention,
     FeedForward,
+    joined_layer,
     read_attention,
     read_feed_forward,
 )
 from engine.models.causal_lm.rope import scaled_frequencies
+from kernels.decoder.reference import Layers
 from kernels.fused_linear.reference import Norm
 from kernels.ops import REFERENCE, Ops
 from kernels.paged_attention.reference import Context
@@ -55,6 +57,8 @@ class CausalModel:
             )
             for layer in range(config.num_hidden_layers)
         )
+        self._groups = tuple(group_name(layer) for layer in range(len(self._layers)))
+        self._joined = _joined(self._layers, ops)
         gain = weights.read_wide("model.norm.weight")
         self._norm = Norm(weight=gain, eps=config.rms_norm_eps)
         is_tied = config.tie_word_embeddings
@@ -85,12 +89,15 @@ class CausalModel:
         context = _context(batch, caches)
         turn = self._ops.rotation(batch.positions, self._frequencies)
         x = self._embedding[batch.token_ids]
-        for number, layer in enumerate(self._layers):
-            cache = caches.tensors[group_name(number)]
-            x = layer.attention.run(x, turn, cache, context)
-            x = layer.feed_forward.run(x, batch.live)
-            if capture is not None:
-                capture.values[f"hidden.{number}"] = x.clone()
+        each = [caches.tensors[name] for name in self._groups]
+        if self._joined is not None and capture is None:
+            x = self._ops.run_layers(x, self._joined, turn, each, context)
+        else:
+            for number, (layer, cache) in enumerate(zip(self._layers, each, strict=True)):
+                x = layer.attention.run(x, turn, cache, context)
+                x = layer.feed_forward.run(x, batch.live)
+                if capture is not None:
+                    capture.values[f"hidden.{number}"] = x.clone()
         wanted = x[batch.logit_rows]
         return ForwardOutput(logits=self._ops.norm_logits(wanted, self._norm, self._head))
 
@@ -102,6 +109,15 @@ class CausalModel:
 def group_name(layer: int) -> str:
     """The cache group of a layer."""
     return f"keys_values.{layer}"
+
+
+def _joined(layers: tuple[_Layer, ...], ops: Ops) -> Layers | None:
+    """All layers for one operation; None where nothing runs them at once."""
+    each = [joined_layer(layer.attention, layer.feed_forward) for layer in layers]
+    found = tuple(layer for layer in each if layer is not None)
+    if ops.run_layers is REFERENCE.run_layers or len(found) < len(layers):
+        return None
+    return Layers(found)
 
 
 def _context(batch: ForwardBatch, caches: CacheStorage) -> Context:

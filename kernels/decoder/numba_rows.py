@@ -1,0 +1,274 @@
+"""All layers of a step of few rows in one compiled loop, whose threads meet between products.
+
+Weights are read once, as blocks of outputs, for all rows together. Each row has a sequence of
+its own. Sums are float32, and rounded to bfloat16 where the definition rounds them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from kernels import numba_team
+from kernels.fused_linear.blocks import OUTPUTS
+from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_block
+from kernels.numba_bits import (
+    bits_at,
+    compiled,
+    doubles_at,
+    exponential,
+    floats_at,
+    indices_at,
+    narrow,
+    pairs_at,
+    widen,
+)
+from kernels.numba_team import taken, team_loop, wait_for_team
+from kernels.paged_attention.numba_heads import attend_head, insert_head
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from kernels.paged_attention.numba_rows import Rows
+    from kernels.paged_attention.reference import Heads
+
+ADDRESSES = 9  # of a layer: norm, qkv, query and key norms, out, norm, gate and up, down, cache
+NUMBERS = 5  # of a layer: eps of its norm, of its scores, of query and key norms; of the other norm
+STAGES = 5  # of a layer, each with its count of taken items
+_COUNT_BYTES = 8
+PARTS = 2  # of the inputs of a product, summed apart so that there is more to share
+_ONE = np.float32(1.0)
+_AS_MANY_AS_NEEDED = np.int64(1) << 40  # blocks of a cache: nothing is checked against it
+
+
+def run_rows(
+    x: Tensor,
+    addresses: NDArray[np.int64],
+    numbers: NDArray[np.float64],
+    heads: Heads,
+    inner: int,
+    rows: Rows,
+) -> None:
+    """Overwrite x [rows, hidden], contiguous, by what layers make of it.
+
+    addresses [layers, ADDRESSES], numbers [layers, NUMBERS]; heads are as many in all layers.
+    """
+    count, hidden = x.shape
+    fresh = (heads.queries + 2 * heads.keys) * heads.dim
+    counts = np.zeros(len(addresses) * STAGES, np.int64)
+    room = (
+        x.new_empty(PARTS, count, fresh, dtype=torch.float32),
+        x.new_empty(PARTS, count, hidden, dtype=torch.float32),
+        x.new_empty(count, inner, dtype=torch.float32),
+        x.new_empty(count, fresh),
+        x.new_empty(count, heads.queries * heads.dim),
+    )
+    numba_team.run(
+        _run,
+        x.data_ptr(),
+        addresses.ctypes.data,
+        numbers.ctypes.data,
+        counts.ctypes.data,
+        numba_team.barrier_address(),
+        *(tensor.data_ptr() for tensor in room),
+        *rows.addresses,
+        *rows.sizes,
+        len(addresses),
+        hidden,
+        inner,
+        heads.queries,
+        heads.keys,
+        heads.dim,
+        is_worth=True,
+    )
+
+
+@compiled
+def _sum_parts(sums, row, at):
+    """An output of a product, rounded."""
+    total = sums[0, row, at]
+    for part in range(1, PARTS):
+        total += sums[part, row, at]
+    return total
+
+
+@compiled
+def _norm(given, gain, eps, normed):
+    """Rows [rows, hidden] of float32, which hold what bfloat16 can."""
+    rows, width = given.shape
+    weight = floats_at(gain, (width,))
+    for row in range(rows):
+        squares = np.float32(0.0)
+        for i in range(width):
+            squares += given[row, i] * given[row, i]
+        scale = _ONE / np.sqrt(squares / np.float32(width) + np.float32(eps))
+        for i in range(width):
+            normed[row, i] = widen(narrow(given[row, i] * scale * weight[i]))
+
+
+@compiled
+def _add(sums, residual):
+    for row in range(residual.shape[0]):
+        for i in range(residual.shape[1]):
+            residual[row, i] = widen(narrow(residual[row, i] + _sum_parts(sums, row, i)))
+
+
+@compiled
+def _multiply(count, weight, x, sums):
+    """Rows x [rows, in] times a weight: sums [PARTS, rows, out]."""
+    (rows, inputs), outputs = x.shape, sums.shape[2]
+    pairs, x_bytes, made_bytes = inputs // 2, 4 * inputs, 4 * outputs
+    item = taken(count)
+    while item < outputs // OUTPUTS * PARTS:
+        block, part = item // PARTS, item % PARTS
+        first, last = part * pairs // PARTS, (part + 1) * pairs // PARTS
+        multiply_block(
+            rows,
+            weight + (block * pairs + first) * PAIR_BYTES,
+            x.ctypes.data + 8 * first,
+            x_bytes,
+            sums.ctypes.data + part * rows * made_bytes + 4 * OUTPUTS * block,
+            made_bytes,
+            last - first,
+        )
+        item = taken(count)
+
+
+@compiled
+def _gate(count, weight, x, gated):
+    """Rows x [rows, in] times a weight of gates, then of what they gate: gated [rows, inner]."""
+    (rows, inputs), inner = x.shape, gated.shape[1]
+    block_bytes = inputs // 2 * PAIR_BYTES
+    beyond = inner // OUTPUTS * block_bytes  # from a gate to what it gates
+    both = np.empty((2, rows, OUTPUTS), np.float32)
+    block = taken(count)
+    while block < inner // OUTPUTS:
+        for half in range(2):
+            multiply_block(
+                rows,
+                weight + block * block_bytes + half * beyond,
+                x.ctypes.data,
+                4 * inputs,
+                both[half].ctypes.data,
+                4 * OUTPUTS,
+                inputs // 2,
+            )
+        for row in range(rows):
+            made = gated[row, block * OUTPUTS : (block + 1) * OUTPUTS]
+            for i in range(OUTPUTS):
+                gate, up = widen(narrow(both[0, row, i])), widen(narrow(both[1, row, i]))
+                made[i] = widen(narrow(gate / (_ONE + exponential(-gate)) * up))
+        block = taken(count)
+
+
+@compiled
+def _round_heads(sums, row, first, last, given):
+    for at in range(first, last):
+        given[row, at] = narrow(_sum_parts(sums, row, at))
+
+
+@compiled
+def _attend(count, layer, numbers, sums, addresses, sizes, turns, room):
+    """Sums of queries, keys and values to what each row sees; an item is one key head of a row."""
+    tables, owners, positions = turns[2:]
+    asking, keys, dim, tokens = sizes
+    rows, fresh = sums.shape[1:]
+    shared, half = asking // keys, dim // 2
+    given = bits_at(addresses[0], (rows, fresh))
+    given_pairs = pairs_at(addresses[0], (rows, fresh // dim, half))
+    seen = bits_at(addresses[1], (rows, keys, shared, dim))
+    seen_pairs = pairs_at(addresses[1], (rows, asking, half))
+    kept = bits_at(layer[8], (_AS_MANY_AS_NEEDED, 2, keys, tokens, dim))
+    kept_pairs = pairs_at(layer[8], (_AS_MANY_AS_NEEDED, 2, keys, tokens, half))
+    gains, scale = (layer[2], layer[3]), np.float32(numbers[1])
+    item = taken(count)
+    while item < rows * keys:
+        row, key = item // keys, item % keys
+        _round_heads(sums, row, key * shared * dim, (key + 1) * shared * dim, given)
+        for first in (asking + key, asking + keys + key):
+            _round_heads(sums, row, first * dim, (first + 1) * dim, given)
+        insert_head(
+            row, key, given_pairs, seen_pairs, kept_pairs, turns, numbers[1:4], gains, room[0]
+        )
+        table, end = tables[owners[row]], positions[row] + 1
+        attend_head(key, seen[row, key], kept, table, end, scale, room[1:])
+        item = taken(count)
+
+
+@compiled
+def _widen(given, wide):
+    for row in range(given.shape[0]):
+        for i in range(given.shape[1]):
+            wide[row, i] = widen(given[row, i])
+
+
+@compiled
+def _turns(held):
+    """How rows turn and where they lie, from the addresses and sizes of `Rows`."""
+    count, blocks, half = held[5], held[7], held[13] // 2
+    owners, positions = indices_at(held[3], (count,)), indices_at(held[4], (count,))
+    return (
+        floats_at(held[0], (count, half)),
+        floats_at(held[1], (count, half)),
+        indices_at(held[2], (owners[count - 1] + 1, blocks)),
+        owners,
+        positions,
+    )
+
+
+@team_loop
+def _run(arguments):
+    held = indices_at(arguments, (25,))
+    counts, barrier, shared, turns = held[4], held[5], held[6:11], _turns(held[11:])
+    rows, tokens = held[16], held[17]
+    layers, hidden, inner, asking, keys, dim = held[19:25]
+    addresses = indices_at(held[2], (layers, ADDRESSES))
+    numbers = doubles_at(held[3], (layers, NUMBERS))
+    fresh = floats_at(shared[0], (PARTS, rows, (asking + 2 * keys) * dim))
+    sums = floats_at(shared[1], (PARTS, rows, hidden))
+    gated = floats_at(shared[2], (rows, inner))
+    seen = bits_at(shared[4], (rows, asking * dim))
+    residual, normed = np.empty((rows, hidden), np.float32), np.empty((rows, hidden), np.float32)
+    wide = np.empty((rows, asking * dim), np.float32)
+    room = (
+        np.empty((2, dim // 2), np.float32),
+        np.empty((tokens, dim), np.float32),
+        np.empty((asking // keys, dim), np.float32),
+        np.empty((asking // keys, turns[4].max() + 1), np.float32),
+    )
+    x = bits_at(held[1], (rows, hidden))
+    _widen(x, residual)
+    for number in range(layers):
+        layer, numbers_of = addresses[number], numbers[number]
+        count = counts + number * STAGES * _COUNT_BYTES
+        _norm(residual, layer[0], numbers_of[0], normed)
+        _multiply(count, layer[1], normed, fresh)
+        wait_for_team(barrier)
+        _attend(
+            count + _COUNT_BYTES,
+            layer,
+            numbers_of,
+            fresh,
+            shared[3:],
+            (asking, keys, dim, tokens),
+            turns,
+            room,
+        )
+        wait_for_team(barrier)
+        _widen(seen, wide)
+        _multiply(count + 2 * _COUNT_BYTES, layer[4], wide, sums)
+        wait_for_team(barrier)
+        _add(sums, residual)
+        _norm(residual, layer[5], numbers_of[4], normed)
+        _gate(count + 3 * _COUNT_BYTES, layer[6], normed, gated)
+        wait_for_team(barrier)
+        _multiply(count + 4 * _COUNT_BYTES, layer[7], gated, sums)
+        wait_for_team(barrier)
+        _add(sums, residual)
+    if taken(arguments) == 0:
+        for row in range(rows):
+            for i in range(hidden):
+                x[row, i] = narrow(residual[row, i])

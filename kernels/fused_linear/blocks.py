@@ -1,0 +1,45 @@
+"""Weights that oneDNN has laid out, as blocks that loops of our own can read where they lie."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import TYPE_CHECKING
+
+import torch
+
+from kernels.fused_linear.torch_cpu import laid_out
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+OUTPUTS = 64  # of a block
+PATTERNS = 32_633  # of finite values; a prime, so that they repeat in no step of a layout
+
+
+def block_address(weight: Tensor) -> int | None:
+    """Where what `laid_out` made of a weight [out, in] lies as blocks, as long as it lives.
+
+    [out / OUTPUTS, in / 2, OUTPUTS, 2] bfloat16 values. None where oneDNN lays a weight of that
+    shape out in another way on this processor, or torch does not tell where.
+    """
+    outputs, inputs = weight.shape
+    return _address(weight) if _lies_in_blocks(outputs, inputs) else None
+
+
+@cache
+def _lies_in_blocks(outputs: int, inputs: int) -> bool:
+    """Found by looking at where the values of a weight of that shape come to lie."""
+    if outputs % OUTPUTS or inputs % 2 or not hasattr(torch.ops.mkldnn, "data_ptr"):
+        return False
+    plain = (torch.arange(outputs * inputs) % PATTERNS).to(torch.int16).view(outputs, inputs)
+    weight = laid_out(plain.view(torch.bfloat16))
+    if int(torch.ops.mkldnn._nbytes(weight)) != plain.nbytes:
+        return False
+    values = (ctypes.c_int16 * plain.numel()).from_address(_address(weight))
+    blocks = plain.view(outputs // OUTPUTS, OUTPUTS, inputs // 2, 2).transpose(1, 2)
+    return torch.equal(torch.frombuffer(values, dtype=torch.int16).view(blocks.shape), blocks)
+
+
+def _address(weight: Tensor) -> int:
+    return int(torch.ops.mkldnn.data_ptr(weight))
