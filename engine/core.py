@@ -14,10 +14,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
+from engine.accelerator.cpu import check_products
 from engine.accelerator.find import find_accelerator
 from engine.admission import Admission, ServingLimits
 from engine.assembly import allocate_caches, new_sequence, scheduler_limits
 from engine.checkpoint_directory import resolve_model_dir
+from engine.choices import AcceleratorKind
 from engine.config import EngineConfig
 from engine.errors import CheckpointError, EngineError, RequestError
 from engine.model_runner import ModelRunner
@@ -102,6 +104,8 @@ class Engine:
     ) -> None:
         source = source or CheckpointSource()
         accelerator = accelerator or find_accelerator(config.accelerator, index=device_index)
+        if accelerator.kind is AcceleratorKind.CPU:
+            check_products()
         facts = source.facts(config)
         self.resolved = resolve(
             config,

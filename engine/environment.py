@@ -79,6 +79,15 @@ def read_variable(name: str, why: str, environ: Mapping[str, str] | None = None)
     return value
 
 
+def openmp_is_dynamic(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether OpenMP was told to grant fewer threads than asked for as it sees fit.
+
+    None reads the process environment, which OpenMP itself reads once, when it is loaded.
+    """
+    environ = os.environ if environ is None else environ
+    return environ.get("OMP_DYNAMIC", "").strip().lower() in ("true", "1", "yes", "on")
+
+
 def warn_of_ignored(fields: EnvironmentFields) -> None:
     """Log a warning for each DeepInfer variable without counterpart, once a process."""
     for variable in fields.without_counterpart:

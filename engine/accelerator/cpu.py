@@ -12,6 +12,8 @@ import torch
 
 from engine.accelerator.tickets import run_now
 from engine.choices import AcceleratorKind
+from engine.environment import openmp_is_dynamic
+from engine.errors import ConfigError
 from kernels.target import Target, numba_compiles
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class _Moment:
 
 
 NARROW_BELOW = 1024  # hidden size
+_PROBE = (64, 256)  # rows, width: large enough for several threads, and exact in bfloat16
 
 
 def default_threads(hidden_size: int | None, replicas: int) -> int | None:
@@ -88,6 +91,38 @@ def default_threads(hidden_size: int | None, replicas: int) -> int | None:
 def set_threads(count: int) -> None:
     """Threads that torch uses for one operation, in this process."""
     torch.set_num_threads(count)
+
+
+def check_products() -> None:
+    """ConfigError where products of torch would come out wrong in this process.
+
+    Where OpenMP grants fewer threads than torch asks for, oneDNN leaves parts of a product as the
+    memory was. It may grant them now and not later, so that it may do so at all is refused, too.
+    """
+    threads = torch.get_num_threads()
+    if threads == 1:
+        return
+    if openmp_is_dynamic():
+        raise ConfigError(
+            "lets OpenMP grant fewer threads than torch asks for: products then come out wrong.",
+            where="OMP_DYNAMIC",
+            remedy="Unset it, or set num_threads: 1.",
+        )
+    if not all(_multiplies(dtype) for dtype in (torch.float32, torch.bfloat16)):
+        raise ConfigError(
+            f"a product on {threads} threads comes out wrong here: OpenMP grants fewer.",
+            where="num_threads",
+            remedy="Unset OMP_THREAD_LIMIT, or set num_threads: 1.",
+        )
+
+
+def _multiplies(dtype: torch.dtype) -> bool:
+    """Whether a product whose every value is known comes out so: some 0.2 ms."""
+    rows, width = _PROBE
+    ones = torch.ones(width, width, dtype=dtype)
+    found = torch.full((rows, width), torch.nan, dtype=dtype)  # what is left out stays NaN
+    torch.mm(ones[:rows], ones, out=found)
+    return bool((found == width).all())
 
 
 def threads_of_replica(wanted: int | None, replicas: int) -> int:
