@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 MODEL = "model"
 """The key of a checkpoint: its content where that is known, not the path it was read from."""
-NUMERICS = ("engine.dtype", "engine.cache_format", "engine.accelerator")
+FORMAT = "engine.cache_format"
+NUMERICS = ("engine.dtype", FORMAT, "engine.accelerator")
+UNTOLD = "not told"  # by the engine that was measured, or by the file of another tool
 LOAD_FIELDS = frozenset(
     {
         *("load", "batch_size", "concurrency", "max_concurrency", "token_budget"),
@@ -37,7 +40,8 @@ def group_names(points: pd.DataFrame, eligible: Mask, asked: list[str]) -> list[
     """The group of each row: the columns asked for, then what forbids comparing.
 
     A name holds no more columns than tell the groups apart: two files of one workload's name
-    are told by their content, two workloads by their names alone.
+    are told by their content, two workloads by their names alone. A format of the cache that is
+    not told is taken to be the one that all others have which agree in everything else.
     """
     import pandas as pd
 
@@ -71,7 +75,25 @@ def _apart(points: pd.DataFrame) -> dict[str, pd.Series]:
     workload = [name for name in names if _forbids(name)]
     workload.sort(key=lambda name: (name != "workload.name", name.endswith("_hash")))
     columns = [name for name in (*NUMERICS, *workload) if name in names]
-    return {MODEL: _models(points), **{name: worded(points[name], _text) for name in columns}}
+    found = {MODEL: _models(points), **{name: worded(points[name], _text) for name in columns}}
+    for name in {*NUMERICS} & {*columns}:
+        found[name] = found[name].replace(MISSING, UNTOLD)
+    if FORMAT in found:
+        others = [texts for name, texts in found.items() if name != FORMAT]
+        found[FORMAT] = _with_likely(found[FORMAT], others)
+    return found
+
+
+def _with_likely(formats: pd.Series, others: Sequence[pd.Series]) -> pd.Series:
+    """`formats`; one that is not told is that of rows with the same `others`, if they have one."""
+    if UNTOLD not in (told := set(formats)) or len(told) == 1:
+        return formats
+    keys = list(zip(*others, strict=True))
+    known: dict[tuple[str, ...], set[str]] = {}
+    for key, text in zip(keys, formats, strict=True):
+        known.setdefault(key, set()).update({text} - {UNTOLD})
+    likely = [next(iter(known[key])) if len(known[key]) == 1 else UNTOLD for key in keys]
+    return formats.where(formats != UNTOLD, likely)
 
 
 def _models(points: pd.DataFrame) -> pd.Series:

@@ -201,6 +201,35 @@ def test_each_asked_group_has_its_front_and_its_staircase():
     assert (np.diff(ys) <= 0).all()
 
 
+def of_formats(*formats):
+    """The front of points that are alike but for their dtype and cache format."""
+    made = [records.record(batch_size=k + 1) for k in range(len(formats))]
+    told = [
+        dataclasses.replace(
+            one, point=dataclasses.replace(
+                one.point, engine={**one.point.engine, "dtype": dtype, "cache_format": cache}
+            ),
+        )
+        for one, (dtype, cache) in zip(made, formats, strict=True)
+    ]  # fmt: skip
+    return pareto(table(told), USER, RATE)
+
+
+def test_a_cache_format_that_is_not_told_joins_the_front_of_its_dtype():
+    front = of_formats(("bf16", "plain"), ("bf16", None), ("fp32", "plain"), (None, None))
+    assert front.group_of == ("dtype=bf16", "dtype=bf16", "dtype=fp32", "dtype=not told")
+
+
+def test_a_cache_format_that_may_be_one_of_two_is_on_a_front_of_its_own():
+    front = of_formats(("bf16", "plain"), ("bf16", "released"), ("bf16", None))
+    told = ("plain", "released", "not told")
+    assert front.group_of == tuple(f"cache_format={name}" for name in told)
+
+
+def test_cache_formats_that_nobody_tells_divide_nothing():
+    assert {*of_formats(("bf16", None), ("bf16", None)).group_of} == {"all"}
+
+
 def test_an_unknown_metric_is_named_with_its_nearest():
     with pytest.raises(ComparisonError, match=r"Did you mean tok_s_user\?"):
         pareto(table([records.record()]), Axis(metric="toks_user", direction="max"), RATE)
