@@ -47,7 +47,10 @@ class EngineConfig:
     )
     cache_format: CacheFormat = field(
         default=CacheFormat.AUTO,
-        metadata=says("Cache rows: auto is plain on a CPU, released on an accelerator."),
+        metadata=says(
+            "Cache rows: auto is plain on a CPU, released on an accelerator; a model whose "
+            "release has plain rows has no others."
+        ),
     )
     weights: WeightFormat = field(
         default=WeightFormat.AUTO,

@@ -39,6 +39,8 @@ class ModelLimits(Protocol):
     def draft_block(self) -> int: ...  # noqa: D102
     @property
     def can_truncate(self) -> bool: ...  # noqa: D102
+    @property
+    def packs_rows(self) -> bool: ...  # noqa: D102
 
 
 CHOICES: dict[str, type[StrEnum]] = {

@@ -72,18 +72,16 @@ def resolve(
     on_cpu = kind is AcceleratorKind.CPU
     draft_length = _draft_length(config, facts)
     slack = max(config.max_backtrack_tokens, draft_length + 1)
-    dtype, cache_format = config.dtype, config.cache_format
+    dtype = config.dtype
     if dtype is Precision.AUTO:
         dtype = Precision.FLOAT32 if on_cpu else Precision.BFLOAT16
-    if cache_format is CacheFormat.AUTO:
-        cache_format = CacheFormat.PLAIN if on_cpu else CacheFormat.RELEASED
     kernels = _kernels(config, dtype, on_cpu=on_cpu)
     overlap, why_overlap = _overlap(config, on_cpu if runs_ahead is None else not runs_ahead)
     graphs, why_graphs = _graphs(config, on_cpu if can_record is None else not can_record)
     return ResolvedConfig(
         config=config,
         dtype=dtype,
-        cache_format=cache_format,
+        cache_format=_cache_format(config, facts, on_cpu=on_cpu),
         weights=_weights(config, dtype, kernels),
         accelerator=kind,
         kernels=kernels,
@@ -98,6 +96,15 @@ def resolve(
         graphs=graphs,
         reasons={"overlap": why_overlap, "graphs": why_graphs},
     )
+
+
+def _cache_format(config: EngineConfig, facts: ModelLimits, *, on_cpu: bool) -> CacheFormat:
+    """Plain where the release has plain rows: one thing has one name, so that runs compare."""
+    if not facts.packs_rows:
+        return CacheFormat.PLAIN
+    if config.cache_format is CacheFormat.AUTO:
+        return CacheFormat.PLAIN if on_cpu else CacheFormat.RELEASED
+    return config.cache_format
 
 
 def _weights(config: EngineConfig, dtype: Precision, kernels: KernelChoice) -> WeightFormat:

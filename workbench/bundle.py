@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from workbench.corrections import CORRECTIONS
 from workbench.errors import BundleError
 from workbench.files import explained
 from workbench.store import Store
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 EPOCH = (1980, 1, 1, 0, 0, 0)  # the earliest that zip archives know
 RUNS = "runs"
 SUMS = "SHA256SUMS"
-OF_A_RUN = ("run.json", "progress.json")  # beside its trials
+OF_A_RUN = ("run.json", "progress.json", CORRECTIONS)  # beside its trials
 MOST_BYTES = 4 << 30  # unpacked: none of ours comes near, and an archive may lie
 COPY = "Ask for the bundle again, or make it anew with `workbench report RUN --bundle FILE`."
 _NOT_A_ZIP = (

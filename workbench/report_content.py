@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from experiments.arms import ARM_AXIS
 from workbench.errors import WorkbenchError
 from workbench.figures_headline import headline
 from workbench.fronts import Front, pareto
@@ -80,7 +81,8 @@ def gather(
     from workbench.report_verdicts import best_points, comparisons, effects
 
     points = joint(runs)
-    by = "run_id" if len(runs) > 1 else None
+    several = len(runs) > 1
+    by = "run_id" if several else _engines(points)
     front = pareto(points, *headline(points).axes, by, runs=runs)
     summaries = [run.summary for run in runs]
     questions = list(dict.fromkeys(one.question for one in summaries if one.question))
@@ -89,7 +91,7 @@ def gather(
         title=", ".join(dict.fromkeys(summary.name for summary in summaries)),
         question=" / ".join(questions) or "(the plan asks no question)",
         labels=tuple(dict.fromkeys(label for one in summaries for label in one.labels)),
-        verdicts=(*(comparisons(runs) if by else effects(runs[0], points)), *told),
+        verdicts=(*(comparisons(runs) if several else effects(runs[0], points)), *told),
         facts=facts_table(runs),
         drawn=_drawn(points, front, by, static=static),
         front=_front_table(points, front),
@@ -105,8 +107,14 @@ def gather(
         reproduce=reproduce_lines(runs),
         limits=limits(runs, points),
         sections=tuple(sections),
-        several=by is not None,
+        several=several,
     )
+
+
+def _engines(points: pd.DataFrame) -> str | None:
+    """The column that tells engines apart where a run has several: each has its own front."""
+    column = f"axis.{ARM_AXIS}"
+    return column if column in points and points[column].nunique() > 1 else None
 
 
 def plan_yaml(run: Run) -> str:

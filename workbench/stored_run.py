@@ -181,7 +181,9 @@ class Run:
         )
 
     def judged(self) -> list[dict[str, object]]:
-        """The documents with what the trials of the run say of each other (`workbench.judged`)."""
+        """The documents, corrected (`workbench.corrections`), with what the trials of the run say
+        of each other (`workbench.judged`).
+        """
         return list(self._judged_by_id().values())
 
     def points(
@@ -261,12 +263,12 @@ class Run:
         return {path.name: path for path in sorted(self._trial_folder(trial_id).iterdir())}
 
     def _judged_by_id(self) -> dict[str, dict[str, object]]:
+        from workbench.corrections import corrected, corrections_of
         from workbench.judged import judged, kept_outputs
 
         if self._judged is None:
-            found = judged(
-                self.documents(), self.plan, lambda name: kept_outputs(self._trial_folder(name))
-            )
+            told = corrected(self.documents(), corrections_of(self.folder))
+            found = judged(told, self.plan, lambda name: kept_outputs(self._trial_folder(name)))
             self._judged = {str(one["trial_id"]): one for one in found}
         return self._judged
 

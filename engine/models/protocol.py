@@ -43,6 +43,7 @@ class ModelFacts:
     ngram: int  # lookback_ids has ngram - 1 columns; 1 = none
     can_truncate: bool  # has a decoder half that may skip the head of a prompt
     hidden_size: int | None = None  # None: the model does not say
+    packs_rows: bool = True  # its release caches rows in fewer bits than it computes with
     other_eos_token_ids: tuple[int, ...] = ()  # that end a sequence, too
 
 

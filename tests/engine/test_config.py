@@ -23,6 +23,15 @@ def config(**values):
     return EngineConfig(model="somewhere", **values)
 
 
+def test_a_model_whose_release_has_plain_rows_is_told_to_have_them():
+    packed, plain = V41, dataclasses.replace(V41, packs_rows=False)
+    for asked in CacheFormat:
+        found = resolve(config(cache_format=asked), plain, AcceleratorKind.CUDA)
+        assert found.cache_format is CacheFormat.PLAIN
+    assert resolve(config(), packed, AcceleratorKind.CUDA).cache_format is CacheFormat.RELEASED
+    assert resolve(config(), packed).cache_format is CacheFormat.PLAIN
+
+
 def test_defaults_of_v41_are_those_of_the_release():
     resolved = resolve(config(), V41)
     assert resolved.draft_length == 5

@@ -122,6 +122,7 @@ class CausalConfig(BaseModel):
             ngram=1,
             can_truncate=False,
             hidden_size=self.hidden_size,
+            packs_rows=False,
             other_eos_token_ids=self.eos_token_ids[1:],
         )
 
