@@ -213,9 +213,10 @@ _INVARIANT = (
     ("norm_swiglu", "fused_linear", _wide_rows),
     ("norm_logits", "fused_linear", _wide_rows),
     ("add_linear", "fused_linear", no_triton),
+    ("between_sublayers", "hyper_connection", _streams),
 )
 _VARYING = {*(op for op, *_ in _INVARIANT), "run_experts", "attend_fresh"}
-"""Cut by the number of rows, or multiplied by the device's library."""
+"""Cut or added up by the number of rows, or multiplied by the device's library."""
 
 
 def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
@@ -265,6 +266,7 @@ IMPLEMENTATIONS = (
             name="invariant",
             address=f"kernels.{family}.triton_invariant:{op}",
             unsuited=unsuited,
+            used_on=HOPPER if op == "between_sublayers" else (),  # it served few rows too, once
         )
         for op, family, unsuited in _INVARIANT
     ),

@@ -35,6 +35,7 @@ MODULES = (
     "kernels.activation.triton_cuda",
     "kernels.hyper_connection.triton_cuda",
     "kernels.hyper_connection.triton_cuda_narrow",
+    "kernels.hyper_connection.triton_fused",
     "kernels.indexer.triton_cuda",
     "kernels.topk.triton_cuda",
     "kernels.grouped_matmul.triton_packed",

@@ -3,7 +3,8 @@
 A kernel that has a choice states it as a `Tunable` beside its launcher and asks `chosen` for
 the configuration of a class of shapes. Nothing is measured at run time. A class may only depend
 on what does not change a row's bits: where two configurations add up in another order, the
-class must not tell numbers of rows apart.
+class must not tell numbers of rows apart, unless the registry promises no invariance of the
+implementation, and `Mode.INVARIANT` has another.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection import triton_cuda_narrow as narrow
+from kernels.hyper_connection import triton_fused
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.matmul.triton_cuda import float32_product
 from kernels.norm.triton_cuda import warps
@@ -83,23 +84,9 @@ def partial_kernel(
 
 @triton.jit
 def finish_kernel(
-    partial,
-    base,
-    scale,
-    pre,
-    post,
-    matrix,
-    rows,
-    columns,
-    groups,
-    iterations,
-    norm_eps,
-    eps,
-    MEMBERS: tl.constexpr,
-    N: tl.constexpr,
-    N2: tl.constexpr,
-    OUT: tl.constexpr,
-):
+    partial, base, scale, pre, post, matrix, rows, columns, groups, iterations, norm_eps, eps,
+    MEMBERS: tl.constexpr, N: tl.constexpr, N2: tl.constexpr, OUT: tl.constexpr,
+):  # fmt: skip
     """Add the slices, scale, squash, and normalise the matrix in turn."""
     row = tl.program_id(0).to(tl.int64)
     one = tl.arange(0, N2)
@@ -289,7 +276,14 @@ def between_sublayers(
     """See kernels.hyper_connection.reference."""
     _, n, width = streams.shape
     if narrow.suits(n, width, streams.dtype):
-        return narrow.between_sublayers(y, streams, mixed, weight, eps, mixing)
+        return triton_fused.between_sublayers(y, streams, mixed, weight, eps, mixing)
+    return between_wide(y, streams, mixed, weight, eps, mixing)
+
+
+def between_wide(
+    y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
+) -> Between:
+    """`between_sublayers` one operation after another, whatever the dtype; 2 to 5 streams."""
     out = expand(y, streams, mixed)
     x = collapse_norm(out, mixed.pre, weight, eps)
     return Between(streams=out, x=x, mixed=mixes(out, mixing))

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
-from kernels.hyper_connection.triton_fused import FUSED, between_fused
 from kernels.tuning import Tunable, chosen
 
 SLICE = 640  # columns of one product
@@ -57,7 +56,7 @@ WEIGHTS = Tunable(
         for rows, warps in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (16, 1), (16, 4), (32, 4))
     ),
 )
-TUNABLES = (FUSED, EXPAND, PRODUCT, WEIGHTS)
+TUNABLES = (EXPAND, PRODUCT, WEIGHTS)
 
 
 @triton.jit
@@ -217,15 +216,12 @@ def mixes(streams: Tensor, mixing: Mixing) -> Mixes:
     return _mixed(streams, sizes, mixing)
 
 
-def between_sublayers(
+def between_apart(
     y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
 ) -> Between:
-    """See kernels.hyper_connection.reference; streams as `suits` says."""
+    """`between_sublayers`, streams as `suits` says; one order of sums for any number of rows."""
     y, streams = y.contiguous(), streams.contiguous()
     rows, n, width = streams.shape
-    config = chosen(FUSED, f"{n} streams of {width}")
-    if rows and config["FUSED"]:
-        return between_fused(y, streams, mixed, weight, eps, mixing, config)
     out, x = torch.empty_like(streams), torch.empty_like(y)
     sizes = torch.empty(rows, dtype=torch.float32, device=y.device)
     if rows:

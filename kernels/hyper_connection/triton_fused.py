@@ -3,7 +3,8 @@
 The first takes some rows and a part of the width: it writes the fresh streams there and what the
 next sublayer sees of them before its norm, and multiplies them by the mixing weights while it has
 them. The second adds the parts of each row, all at once and so in one order whatever the batch,
-turns them into mixing weights, and norms what the sublayer sees.
+turns them into mixing weights, and norms what the sublayer sees. It reads the weights once for
+each tile of rows, so that many rows are better served by launches apart.
 """
 
 from __future__ import annotations
@@ -15,22 +16,22 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
+from kernels.hyper_connection.triton_cuda_narrow import between_apart
 from kernels.hyper_connection.triton_finish import mix_norm_kernel, nearest, widened
-from kernels.tuning import Config, Tunable
+from kernels.tuning import Config, Tunable, chosen
 
 FUSED = Tunable(
     name="between_fused",
     op="between_sublayers",
-    default={"FUSED": 0, "FEW_TILES": 1, "MANY_TILES": 8},
+    default={"FUSED": 0, "TILES": 1},
     candidates=(
-        {"FUSED": 0, "FEW_TILES": 1, "MANY_TILES": 8},
-        *(
-            {"FUSED": 1, "FEW_TILES": few, "MANY_TILES": many}
-            for few, many in ((1, 4), (1, 8), (2, 16), (2, 32))
-        ),
+        {"FUSED": 0, "TILES": 1},
+        *({"FUSED": 1, "TILES": tiles} for tiles in (1, 2, 4, 8, 16)),
     ),
 )
-FEW_ROWS = 512
+"""FUSED 0: by the launches of `kernels.hyper_connection.triton_cuda_narrow`."""
+TUNABLES = (FUSED,)
+FEW_ROWS = 512  # 2,048 and more were slower so on an H200, 128 and fewer faster
 ROWS = 16  # of a tile, the narrow side of a matrix instruction
 BLOCK = 128  # columns of a part: the order of sums
 WARPS, REGISTERS = 8, 128  # two programs to a processor
@@ -126,14 +127,28 @@ def expand_product_kernel(
         tl.store(to, both, mask=inside[:, None])
 
 
-def between_fused(
+def between_sublayers(
+    y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing
+) -> Between:
+    """See kernels.hyper_connection.reference; streams as `triton_cuda_narrow.suits` says.
+
+    Few rows and many may be added up in different orders.
+    """
+    rows, n, width = streams.shape
+    config = chosen(FUSED, f"{n} streams of {width}, {'few' if rows <= FEW_ROWS else 'many'} rows")
+    if rows and config["FUSED"]:
+        return _fused(y, streams, mixed, weight, eps, mixing, config)
+    return between_apart(y, streams, mixed, weight, eps, mixing)
+
+
+def _fused(
     y: Tensor, streams: Tensor, mixed: Mixes, weight: Tensor, eps: float, mixing: Mixing,
     config: Config,
 ) -> Between:  # fmt: skip
-    """`between_sublayers` of at least one row, contiguous y and streams."""
+    y, streams = y.contiguous(), streams.contiguous()
     rows, n, width = streams.shape
     parts, outputs = triton.cdiv(width, BLOCK), 2 * n * n
-    tiles = config["FEW_TILES" if rows <= FEW_ROWS else "MANY_TILES"]
+    tiles = config["TILES"]
     kind = {"dtype": torch.float32, "device": streams.device}
     out, x = torch.empty_like(streams), torch.empty_like(y)
     partial = torch.empty((rows, parts, outputs), **kind)
