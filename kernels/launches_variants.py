@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import product
 
 from kernels.grouped_matmul.triton_packed import PACKED
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch, typed
+from kernels.launches_elementwise import TUNED_FOR
 from kernels.launches_matmul import product_launches
 from kernels.matmul.triton_packed import FEW
-from kernels.topk.triton_lines import BEST
-from kernels.tuning import Tunable
+from kernels.topk.triton_lines import BEST, LINE
+from kernels.tuning import Config, Tunable, chosen
 
 
 def variant_launches() -> Iterator[Launch]:
@@ -48,9 +50,12 @@ def _between_sublayers() -> Iterator[Launch]:
 
 
 def _scores_ahead() -> Iterator[Launch]:
-    """One for each shape of a program that the table may choose."""
-    shapes = {(c["KEYS"], c["STAGES"], c["num_warps"]) for c in SCORES.candidates if c["AHEAD"]}
-    for keys, stages, warps in sorted(shapes):
+    """One for each shape of a program that the table may choose, of those alike with the fewest
+    registers.
+    """
+    ahead = [c for c in SCORES.candidates if c["AHEAD"]]
+    shapes = {(c["KEYS"], c["STAGES"], c["num_warps"]): c for c in reversed(ahead)}
+    for (keys, stages, warps), config in sorted(shapes.items()):
         yield Launch(
             address="kernels.indexer.triton_ahead:score_ahead_kernel",
             types=typed("queries weights", "*bf16")
@@ -63,14 +68,21 @@ def _scores_ahead() -> Iterator[Launch]:
             },
             warps=warps,
             even=("heads", "context"),
+            registers=config["maxnreg"],
         )  # fmt: skip
 
 
 def _best_lines() -> Iterator[Launch]:
-    """512 of 16384, whole; and of a part of a long row."""
+    """512 of 16384 in each shape, of those alike with the fewest warps, which have the most
+    registers each; and of other rows in the shapes that the table has for them.
+    """
     lines = [c for c in BEST.candidates if c["LINES"]]
-    for block in sorted({c["BLOCK"] for c in lines}):
-        warps = min(c["num_warps"] for c in lines if c["BLOCK"] == block)  # most registers
+    sizes = [(c["BLOCK"], 16384, c["num_warps"]) for c in lines]
+    for n, count in product((4096, 16384, 65536), ("few", "many")):
+        tuned = chosen(BEST, f"512 of {n}, {count} rows", TUNED_FOR)
+        if tuned["LINES"]:
+            sizes.append((min(tuned["BLOCK"], n), n, tuned["num_warps"]))
+    for block, n in sorted({(block, n) for block, n, _ in sizes}):
         for is_final in (True, False):
             yield Launch(
                 address="kernels.topk.triton_lines:best_lines_kernel",
@@ -80,9 +92,10 @@ def _best_lines() -> Iterator[Launch]:
                 | typed("n k shared span parts table_stride index_stride", "i32"),
                 constants={
                     "NAMES": 0, "BLOCK_ROWS": 0, "IS_FINAL": is_final, "PER_BLOCK": 128,
-                    "LANES": 1024, "ROOM": 2048, "BLOCK": block, "MOST": 512, "UNROLL": 8,
+                    "LANES": 1024, "ROOM": 2048, "BLOCK": block, "MOST": n // LINE.value,
+                    "UNROLL": 8,
                 },
-                warps=warps,
+                warps=min(w for *one, w in sizes if tuple(one) == (block, n)),
                 even=("n", "k", "span"),
             )  # fmt: skip
 
@@ -93,7 +106,7 @@ def _packed_products() -> Iterator[Launch]:
         name = one.address.rpartition(":")[2]
         if name in ("gate_up_packed_kernel", "down_packed_kernel") and one.constants["TILE"] != 128:
             yield from _shaped(one, PACKED, ("COLUMNS", "BLOCK"), {"IN_ASSEMBLY": 2})
-        if name == "few_rows_kernel" and one.constants["ROWS"] in (16, 128):
+        if name == "few_rows_kernel" and one.constants["ROWS"] in (16, 32, 128):
             yield from _shaped(one, FEW, ("OUT", "BLOCK"), {})
 
 
@@ -101,8 +114,11 @@ def _shaped(
     one: Launch, tunable: Tunable, names: tuple[str, ...], constants: Mapping[str, int]
 ) -> Iterator[Launch]:
     """A launch in each shape but the first, the default; of those alike, with most stages."""
-    shapes = {tuple(c[n] for n in names): c for c in tunable.candidates[1:]}
-    for shape, config in shapes.items():
+    alike: dict[tuple[int, ...], list[Config]] = {}
+    for config in tunable.candidates[1:]:
+        alike.setdefault(tuple(config[n] for n in names), []).append(config)
+    for shape, configs in alike.items():
+        config = max(configs, key=lambda c: c["num_stages"])
         chosen = {**one.constants, **constants, **dict(zip(names, shape, strict=True))}
         if chosen != one.constants:
             yield replace(
