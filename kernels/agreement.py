@@ -24,7 +24,8 @@ ROWS = (0, 1, 3, 17, 128, 257, 600)
 RERUNS = 20
 ALONE = 3  # rows that are run again without the others
 DTYPES = (torch.float32, torch.bfloat16)
-EVERY_CASE = (*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)
+EVERY_CASE = tuple(dict.fromkeys((*SMALL_CASES, *RELEASE_CASES, *CHECKED_CASES)))
+"""Some small cases are those of a release."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,13 +71,14 @@ class Outcome:
 
 def check(
     device: torch.device, *, rows: tuple[int, ...] = ROWS, reruns: int = RERUNS,
-    cases: Sequence[Case] = EVERY_CASE,
+    cases: Sequence[Case] = EVERY_CASE, name: str | None = None,
+    dtypes: Sequence[torch.dtype] = DTYPES,
 ) -> Iterator[Outcome]:  # fmt: skip
-    """Every implementation on every case of its operation; what raises has failed."""
+    """Every implementation (of one name) on every case of its operation; what raises has failed."""
     arch = arch_of(device)
     for case in cases:
-        for implementation in IMPLEMENTATIONS:
-            for dtype in DTYPES:
+        for implementation in (i for i in IMPLEMENTATIONS if name in (None, i.name)):
+            for dtype in dtypes:
                 if case.is_served_by(implementation, arch, dtype):
                     for count in case.checked_rows or rows:
                         yield _outcome(case, implementation, dtype, count, device, reruns)

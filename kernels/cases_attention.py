@@ -109,11 +109,13 @@ def attend_case(
         positions = torch.randint(0, 100_000, (rows,), device=device)
         return (*make_plain(rows, dtype, device), rotation(positions, freqs))
 
+    kinds = packing[0] or "plain"
+    if packing[0] is None and count and packing[1] is not None:
+        kinds = f"plain and {packing[1]}"
     key_bytes = stored_bytes(window, width, packing[0]) + stored_bytes(count, width, packing[1])
     return Case(
         op="attend_turned",
-        name=f"{heads} heads of {width}, {window} + {count} {packing[0] or 'plain'}"
-        f"{' paged' if has_pages else ''}",
+        name=f"{heads} heads of {width}, {window} + {count} {kinds}{' paged' if has_pages else ''}",
         make=make,
         bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * (count + turned),
         flops=lambda rows: 4 * rows * heads * width * (window + count),

@@ -1,6 +1,7 @@
 """Implementations against their definitions: what is told of each, and how cases are shared."""
 
 import json
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -92,6 +93,11 @@ def test_shares_hold_every_case_once_and_large_ones_are_together():
     assert sum(map(len, ops)) == len(set().union(*ops))  # what compiles alike is together
     assert max(map(len, shares[1:])) < 2 * min(map(len, shares[1:]))
     assert share_of(EVERY_CASE, "1/1", check._bytes, 0) == list(EVERY_CASE)
+
+
+def test_no_two_cases_share_a_key_by_which_an_earlier_document_is_asked():
+    keys = [check.case_key(case) for case in EVERY_CASE]
+    assert [key for key, count in Counter(keys).items() if count > 1] == []
 
 
 def test_the_document_sums_up_and_names_what_failed(implementation, tmp_path, capsys):
