@@ -3,29 +3,34 @@
 On the device at hand, each candidate of each kernel runs the timed cases of its operation; the
 one with the least time, as a share of the best for each case, is kept for the class of shapes
 that asked. Candidates that do not compile are told and left out. `--dry-run` prints and writes
-nothing; `--check` first leaves out candidates that do not agree with the definition on the
-device. Run `python -m kernels.check` and `python -m kernels.aot --write` after it.
+nothing. `--check` first leaves out candidates that do not agree with the definition on the device,
+on the small cases and the smallest of a release that ask the table, in bfloat16; it has half of
+`--limit-s`. A table that could not be timed whole within `--limit-s` is told and not written. Run
+`python -m kernels.check` and `python -m kernels.aot --write` after it.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from kernels.interrupt import quiet_imports
 
 with quiet_imports(__name__):
     import torch
 
-    from kernels.agreement import EVERY_CASE, Outcome, check
+    from kernels.agreement import Outcome, check
     from kernels.bench import VALUE_BYTES
     from kernels.case import Arguments, Case, Run
-    from kernels.cases import RELEASE_CASES, TIMED_CASES
-    from kernels.program import ended
+    from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES, TIMED_CASES
+    from kernels.program import ended, seconds
     from kernels.registry import IMPLEMENTATIONS, load
     from kernels.stopwatch import Stopwatch, Work
     from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
@@ -46,6 +51,8 @@ CACHE_BYTES = 128_000_000
 MOST_SETS = 8
 CHECKED_ROWS = (5, 130, 600)
 CHECKED_RERUNS = 5
+SHARE_OF_CHECKS = 0.5  # of the time
+LATE = "out of time: see --limit-s"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +71,66 @@ def tunables(modules: Iterable[str] = MODULES) -> Iterator[Tunable]:
         yield from importlib.import_module(name).TUNABLES
 
 
-def agreeing(tunable: Tunable, outcomes: Callable[[], Iterable[Outcome]]) -> Tunable:
-    """With those candidates alone under which every outcome passes."""
+def agreeing(
+    tunable: Tunable,
+    outcomes: Callable[[], Iterable[Outcome]],
+    is_late: Callable[[], bool] = lambda: False,
+) -> Tunable:
+    """With those candidates alone under which every outcome passes; the rest are told."""
     kept = []
     for config in tunable.candidates:
+        about = f"  {tunable.name} {dict(config)}"
+        if is_late():
+            _say(f"{about} is left out: {LATE}")
+            continue
         with forced(tunable, config):
-            failed = [outcome for outcome in outcomes() if not outcome.passed]
+            found = list(outcomes())
+        failed = [outcome for outcome in found if not outcome.passed]
         for outcome in failed:
-            _say(f"  {tunable.name} {dict(config)} is left out: {outcome.line}")
-        kept += [] if failed else [config]
+            _say(f"{about} is left out: {outcome.line}")
+        if not failed:
+            kept.append(config)
+            _say(f"{about} agrees in {len(found)} checks")
     return replace(tunable, candidates=tuple(kept))
 
 
-def measured(tunable: Tunable, cases: Iterable[Case], watch: Stopwatch) -> Iterator[Seen]:
-    """Each candidate on each case at each size, the candidates of a case in turn."""
+def checked_cases(tunable: Tunable, run: Run, device: torch.device) -> list[Case]:
+    """What `--check` holds candidates to: of the cases that ask the table, every small one and
+    the smallest of a release.
+    """
+
+    def asking(cases: Iterable[Case]) -> Iterator[Case]:
+        for case in cases:
+            if case.op == tunable.op and case.checked_rows is None:
+                made = (case.make(rows, torch.bfloat16, device) for rows in CHECKED_ROWS)
+                if any(asks(tunable, case, run, held) for held in made):
+                    yield case
+
+    large = sorted((*RELEASE_CASES, *CHECKED_CASES), key=_bytes)
+    return list(dict.fromkeys((*asking(SMALL_CASES), *islice(asking(large), 1))))
+
+
+def _bytes(case: Case) -> int:
+    return case.cost(max(CHECKED_ROWS), VALUE_BYTES).bytes
+
+
+def run_of(tunable: Tunable) -> Run:
+    """The launcher that asks the table."""
     (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == (tunable.op, "triton"))
-    device = torch.device("cuda")
+    return run
+
+
+def measured(
+    tunable: Tunable, cases: Iterable[Case], watch: Stopwatch, is_late: Callable[[], bool]
+) -> Iterator[Seen]:
+    """Each candidate on each case at each size, the candidates of a case in turn; none of a case
+    that is begun late.
+    """
+    run, device = run_of(tunable), torch.device("cuda")
     for case in cases:
         for rows in case.timed_rows:
+            if is_late():
+                return
             first = case.make(rows, torch.bfloat16, device)
             if not asks(tunable, case, run, first):
                 continue
@@ -154,9 +203,33 @@ def write(name: str, arch: int, configs: Mapping[str, Config]) -> None:
     path.write_text(json.dumps(held, indent=1, sort_keys=True) + "\n")
 
 
-def _outcomes(op: str) -> Iterator[Outcome]:
-    cases = tuple(c for c in EVERY_CASE if c.op == op and c.checked_rows is None)
-    yield from check(torch.device("cuda"), rows=CHECKED_ROWS, reruns=CHECKED_RERUNS, cases=cases)
+def _agreeing(tunable: Tunable, is_late: Callable[[], bool]) -> Tunable:
+    device = torch.device("cuda")
+    cases = checked_cases(tunable, run_of(tunable), device)
+    about = {"rows": CHECKED_ROWS, "reruns": CHECKED_RERUNS, "dtypes": (torch.bfloat16,)}
+    outcomes = functools.partial(check, device, cases=cases, name="triton", **about)
+    return agreeing(tunable, outcomes, is_late)
+
+
+def _tune(tunable: Tunable, watch: Stopwatch, options: argparse.Namespace, arch: int) -> None:
+    begun_s = time.monotonic()
+
+    def is_late(share: float = 1.0) -> bool:
+        return time.monotonic() - begun_s > share * options.limit_s
+
+    cases = [case for case in (*RELEASE_CASES, *TIMED_CASES) if case.op == tunable.op]
+    if options.check:
+        tunable = _agreeing(tunable, lambda: is_late(SHARE_OF_CHECKS))
+    seen = []
+    for one in measured(tunable, cases, watch, is_late):
+        _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")
+        seen.append(one)
+    configs = best(seen)
+    _say(f"{tunable.name}: {json.dumps({k: dict(v) for k, v in configs.items()})}")
+    if is_late():
+        _say(f"{tunable.name} is not written: {LATE}")
+    elif configs and not options.dry_run:
+        write(tunable.name, arch, configs)
 
 
 def _say(line: str) -> None:
@@ -169,6 +242,7 @@ def main() -> int:
     parser.add_argument("--name", action="append", help="only these tables")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--check", action="store_true", help="leave out what does not agree")
+    parser.add_argument("--limit-s", type=seconds, default=600.0, help="for each table")
     options = parser.parse_args()
     arch = current_arch()
     if arch is None:
@@ -178,16 +252,7 @@ def main() -> int:
     watch = Stopwatch(torch.device("cuda"))
     for tunable in tunables():
         if options.name is None or tunable.name in options.name:
-            cases = [case for case in (*RELEASE_CASES, *TIMED_CASES) if case.op == tunable.op]
-            if options.check:
-                tunable = agreeing(tunable, lambda op=tunable.op: _outcomes(op))
-            seen = list(measured(tunable, cases, watch))
-            for one in seen:
-                _say(f"{tunable.name} {one.case} {one.seconds * 1e6:.1f} us {dict(one.config)}")
-            configs = best(seen)
-            _say(f"{tunable.name}: {json.dumps({k: dict(v) for k, v in configs.items()})}")
-            if configs and not options.dry_run:
-                write(tunable.name, arch, configs)
+            _tune(tunable, watch, options, arch)
     return 0
 
 

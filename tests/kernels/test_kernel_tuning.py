@@ -7,7 +7,7 @@ import torch
 
 from kernels import tune, tuning
 from kernels.cases import SMALL_CASES
-from kernels.tune import Seen, agreeing, asks, best, write
+from kernels.tune import Seen, agreeing, asks, best, checked_cases, write
 from kernels.tuning import TableError, Tunable, chosen, forced
 
 ONE = Tunable(
@@ -84,7 +84,26 @@ def test_candidates_that_do_not_agree_are_left_out(capsys):
         yield Told(passed=chosen(ONE, "any")["BLOCK"] == 8)
 
     assert agreeing(ONE, outcomes).candidates == ({"BLOCK": 8},)
-    assert "'BLOCK': 16} is left out: error 2.00e-01 of 1.0e-02\n" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "'BLOCK': 8} agrees in 2 checks\n" in told
+    assert "'BLOCK': 16} is left out: error 2.00e-01 of 1.0e-02\n" in told
+
+
+def test_candidates_that_could_not_be_checked_in_time_are_left_out(capsys):
+    late = iter((False, True))
+    assert agreeing(ONE, lambda: (), lambda: next(late)).candidates == ({"BLOCK": 8},)
+    assert "'BLOCK': 16} is left out: out of time" in capsys.readouterr().out
+
+
+def test_candidates_are_held_to_the_small_cases_and_the_smallest_release_that_ask_the_table():
+    def run(x, limit, weight):
+        return chosen(ONE, "any") if x.shape[-1] > asked_from else x
+
+    asked_from = 0
+    both = checked_cases(ONE, run, torch.device("cpu"))
+    assert [case.name for case in both] == ["width 300", "width 2048"]
+    asked_from = 1000
+    assert [case.name for case in checked_cases(ONE, run, torch.device("cpu"))] == ["width 2048"]
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
