@@ -43,6 +43,11 @@ MOST_SETS = 12
 VALUE_BYTES = 2  # of bfloat16 activations
 FEW_ROWS = 128
 LATE = "out of time: see --limit-s"
+FIRST_OPS = frozenset(
+    ("rms_norm", "swiglu", "insert_rows", "linear", "wide_linear", "run_experts", "attend_turned",
+     "score_rows", "best_rows", "choose_tokens", "between_sublayers", "route", "verify")
+)  # fmt: skip
+"""Those that a step at the widths of the release spends its time on: timed before the rest."""
 
 OURS = {"reference", *(i.name for i in IMPLEMENTATIONS)}
 
@@ -186,11 +191,12 @@ def line(told: Timing | Missing) -> str:
 
 
 def _sizes(ops: Sequence[str] | None) -> Iterator[tuple[Case, int]]:
-    """The cases of some operations (None: all) at each size: decode sizes of all cases first."""
+    """The cases of some operations (None: all) at each size: `FIRST_OPS` first, and of either
+    group the decode sizes of all cases first.
+    """
     cases = [c for c in (*RELEASE_CASES, *TIMED_CASES) if ops is None or c.op in ops]
-    for few in (True, False):
-        for case in cases:
-            yield from ((case, rows) for rows in case.timed_rows if (rows <= FEW_ROWS) is few)
+    sizes = [(case, rows) for case in cases for rows in case.timed_rows]
+    yield from sorted(sizes, key=lambda size: (size[0].op not in FIRST_OPS, size[1] > FEW_ROWS))
 
 
 def _missing(case: Case, rows: int, why: str) -> Missing:

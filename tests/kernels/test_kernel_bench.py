@@ -177,11 +177,13 @@ def test_peers_that_torch_has_compute_what_the_definition_does():
     torch.testing.assert_close(work(), exact)
 
 
-def test_every_case_is_taken_at_every_size_and_small_sizes_come_first():
+def test_every_case_is_taken_once_at_every_size_what_matters_first_and_of_it_small_sizes():
     taken = list(bench._sizes(None))
     cases = (*RELEASE_CASES, *TIMED_CASES)
     assert sorted((c.op, c.name, r) for c, r in taken) == sorted(
         (c.op, c.name, rows) for c in cases for rows in c.timed_rows
     )
-    small = [rows <= 128 for _, rows in taken]
-    assert small == sorted(small, reverse=True)
+    assert len({(c.op, c.name, rows) for c, rows in taken}) == len(taken)
+    assert {case.op for case in cases} > bench.FIRST_OPS
+    groups = [(case.op not in bench.FIRST_OPS, rows > 128) for case, rows in taken]
+    assert groups == sorted(groups)
