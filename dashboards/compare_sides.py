@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import streamlit as st
@@ -13,6 +14,9 @@ from workbench.arms import TRIAL
 from workbench.figures import levels, varied
 
 MAX_POINTS = 200  # that a page lists
+MOST_TRIED = 8  # pairs
+MOST_BEFORE = 3  # runs of one plan
+SIDES = ("a", "b")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,9 +35,11 @@ class Side:
 
 
 def chosen(name: str, runs: dict[str, wb.RunSummary]) -> Side:
-    """One side as the address has it; at first two runs of one plan, or two values of an axis."""
+    """One side as the address has it; at first the first pair that may be compared."""
     label = name.upper()
-    default, preset = _defaults(runs)[name]
+    side = _at_first(reading.store_path(), tuple(runs), runs)[SIDES.index(name)]
+    default = side.run_id
+    preset = [] if any(map(address.parameter, SIDES)) else [*side.where]  # of that pair alone
     picked = address.choose(
         label, list(runs), name, default=default, words=lambda n: parts.run_words(runs[n])
     )
@@ -79,13 +85,43 @@ def _in_words(run_id: str) -> Callable[[str], str]:
     return words
 
 
-def _defaults(runs: dict[str, wb.RunSummary]) -> dict[str, tuple[str, list[str]]]:
-    newest = next(iter(runs))
-    before = [name for name in runs if name != newest and runs[name].name == runs[newest].name]
-    if before:
-        return {"a": (before[0], []), "b": (newest, [])}
-    options = _settings(newest)
-    names = dict.fromkeys(text.partition("=")[0] for text in options)
-    chosen = next((name for name in ("draft_length", *names) if name in names), None)
-    first = [text for text in options if text.partition("=")[0] == chosen]
-    return {"a": (newest, first[:1]), "b": (newest, first[-1:])}
+@st.cache_data(show_spinner=False, ttl=60)
+def _at_first(
+    store: str, names: tuple[str, ...], _runs: dict[str, wb.RunSummary]
+) -> tuple[Side, Side]:
+    """Of the first pairs one that may be compared; where there is none, the first.
+
+    Where there is no pair, the newest run twice.
+    """
+    del store
+    newest = Side(run_id=names[0], where=())
+    pairs = list(itertools.islice(_pairs(_runs), MOST_TRIED)) or [(newest, newest)]
+    return next((pair for pair in pairs if _is_comparable(*pair)), pairs[0])
+
+
+def _pairs(runs: dict[str, wb.RunSummary]) -> Iterator[tuple[Side, Side]]:
+    """From the newest run on: it after those of its plan before it, then two of its settings."""
+    names = list(runs)
+    for place, newest in enumerate(names):
+        whole = Side(run_id=newest, where=())
+        before = [name for name in names[place + 1 :] if runs[name].name == runs[newest].name]
+        yield from ((Side(run_id=name, where=()), whole) for name in before[:MOST_BEFORE])
+        yield from _ends(newest)
+
+
+def _ends(run_id: str) -> Iterator[tuple[Side, Side]]:
+    """The first and the last value of each setting that varies, the draft length first."""
+    values: dict[str, list[str]] = {}
+    for text in _settings(run_id):
+        values.setdefault(text.partition("=")[0], []).append(text)
+    for name in sorted(values, key=lambda name: name != "draft_length"):
+        first, last = values[name][0], values[name][-1]
+        if first != last:
+            yield Side(run_id=run_id, where=(first,)), Side(run_id=run_id, where=(last,))
+
+
+def _is_comparable(a: Side, b: Side) -> bool:
+    try:
+        return not wb.compare(a.arm(), b.arm()).blocked
+    except wb.BenchError:
+        return False

@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, comparability_view, controls, markup, parts, reading
-from dashboards.compare_sides import MAX_POINTS, Side, chosen
+from dashboards.compare_sides import MAX_POINTS, SIDES, Side, chosen
 from workbench.figures import (
     ARM,
     LATENCY_FAMILIES,
@@ -37,7 +37,7 @@ def main() -> None:
     if not runs:
         return
     with st.sidebar:
-        a, b = (chosen(name, runs) for name in ("a", "b"))
+        a, b = (chosen(name, runs) for name in SIDES)
     _body(a, b, runs)
 
 
@@ -151,18 +151,17 @@ def _points(found: wb.Comparison) -> None:
     rows = rows.iloc[point_order(rows["point"])]
     cells = [
         (
-            markup.text(row["point"], "free"),
+            markup.text(row["point"], "free whole"),
             _number(row["a"], found.a.run.run_id, row["trial_a"]),
             _number(row["b"], found.b.run.run_id, row["trial_b"]),
             _change(row),
             markup.Cell(html=_verdict(row)),
-            markup.text(row["sentence"], "free soft"),
+            markup.text(row["sentence"], "free soft whole"),
         )
         for _, row in rows.head(MAX_POINTS).iterrows()
     ]
-    parts.html(
-        markup.table(("Point", "A", "B", "B against A (95 %)", "Verdict", "In words"), cells)
-    )
+    heads = ("Point", "A", "B", "B against A (95 %)", "Verdict", "In words")
+    parts.html(markup.table(heads, cells, stacked=True))
 
 
 def _number(value: float, run_id: str, trial_id: str) -> markup.Cell:

@@ -65,13 +65,13 @@ def test_a_run_that_never_said_what_it_does_is_followed_by_its_trials(open_page,
     assert "1 of 24 trials stored" in text
 
 
-def two_runs(folder, **second):
+def two_runs(folder, *, trials=None, **second):
     """The same sweep twice, the second on another host."""
     runs = []
     for environment in (environments.GPU, second.pop("environment", environments.GPU)):
         facts = dataclasses.replace(records.facts(24), environment=environment)
         with wb.Store(folder).create(facts) as writer:
-            for trial in records.sweep_records():
+            for trial in trials or records.sweep_records():
                 writer.append(trial)
         runs.append(writer.run.run_id)
     return runs
@@ -90,6 +90,26 @@ def test_a_comparison_that_is_blocked_shows_no_delta_until_the_difference_is_acc
     assert not app.exception
     assert "No delta is shown" not in shown(app)
     assert app.get("plotly_chart")
+
+
+def test_a_pair_that_may_be_compared_is_shown_before_one_that_is_blocked(open_page, tmp_path):
+    a, b = two_runs(tmp_path, environment=environments.changed("driver", "999.1"))
+    app = open_page(tmp_path, "compare")
+    assert not app.exception
+    text = shown(app)
+    assert "No delta is shown" not in text
+    assert f"{b} draft_length=0" in text
+    assert f"{b} draft_length=5" in text
+    assert a not in text
+
+
+def test_the_first_pair_is_shown_where_none_may_be_compared(open_page, tmp_path):
+    changed = environments.changed("driver", "999.1")
+    a, b = two_runs(tmp_path, environment=changed, trials=[records.record()])
+    text = shown(open_page(tmp_path, "compare"))
+    assert "No delta is shown, because these differ: driver" in text
+    assert a in text
+    assert b in text
 
 
 def test_two_settings_of_one_run_are_compared_at_first(open_page, stores):
