@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from html import escape
 from urllib.parse import urlencode
 
 import streamlit as st
 
 SHOWN = "address.shown"
+MOST_AT_SIDE, MOST_ON_PHONE = 22, 36
+"""Characters that a select box shows in these places, where longer ones are told below it."""
 
 
 def link(page: str, **parameters: str | None) -> str:
@@ -59,6 +62,9 @@ def choose(
     asked = parameter(name)  # the empty text is a choice too
     index = options.index(default if asked is None or asked not in options else asked)
     picked = st.selectbox(label, options, index=index, key=f"choose.{name}", format_func=words)
+    if len(told := words(picked)) > MOST_AT_SIDE:
+        look = "wb-cut long" if len(told) > MOST_ON_PHONE else "wb-cut"
+        st.html(f'<p class="{look}">{escape(told)}</p>')
     show(name, picked)
     remember(name, None if picked == default else picked)
     return picked

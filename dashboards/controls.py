@@ -36,16 +36,17 @@ def axes(points: pd.DataFrame, wanted: Sequence[str]) -> tuple[str, str | None] 
         return None
     ordered = [name for name in wanted if name in options]
     ordered += [name for name in options if name not in ordered]
-    across = address.choose("Across", options, "across", default=ordered[0], words=_capital)
+    across = address.choose("Across", options, "across", default=ordered[0], words=capital)
     rest = [name for name in options if name != across]
     if not rest:
         return across, None
     second = next((name for name in ordered if name != across), rest[0])
     return across, address.choose("Up, and one line each", rest, "up", default=second,
-                                  words=_capital)  # fmt: skip
+                                  words=capital)  # fmt: skip
 
 
-def _capital(name: str) -> str:
+def capital(name: str) -> str:
+    """An axis or setting as a control, or the head of a column, names it."""
     return axis_words(name).capitalize()
 
 
@@ -61,7 +62,7 @@ def filters(points: pd.DataFrame, apart_from: Sequence[str | None] = ()) -> dict
     if names:
         st.markdown("**Keep only**")
     return {
-        name: address.choose_some(_capital(name), fronts.values(points, name), name.split(".")[-1])
+        name: address.choose_some(capital(name), fronts.values(points, name), name.split(".")[-1])
         for name in names
     }
 

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 import streamlit as st
+from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
 import workbench as wb
 from dashboards import address, controls, markup, parts, reading
 from workbench.columns import by_axes
-from workbench.figures import MISSING, cell_words, number, plural
+from workbench.figures import MISSING, number, plural, value_text, varied
 from workbench.files import explained
 
 MAX_METRICS = 12
@@ -154,18 +155,27 @@ def _basis(points: pd.DataFrame, told: list[str]) -> None:
 
 
 def _results(points: pd.DataFrame, told: list[str]) -> None:
-    """One row a result; numbers stay numbers, so that they sort."""
+    """One row a result, a column each setting that varies; numbers stay numbers: they sort."""
     rows = by_axes(points)
-    words = [told or MISSING for told in cell_words(points, rows)]
-    table = pd.DataFrame({"Result": words, "State": rows["state"].tolist()})
+    settings = {controls.capital(name): _setting(rows[name]) for name in varied(points)}
+    table = pd.DataFrame({**settings, "State": rows["state"].tolist()})
     for name in told[:MAX_METRICS]:
         table[controls.heading(name)] = rows[name].to_numpy(float)
-    digits = dict.fromkeys(table.select_dtypes("float"), number)
+    whole = {name: value_text for name, column in settings.items() if column.dtype != object}
+    digits = dict.fromkeys(table.select_dtypes("float"), number) | whole
     height = "auto" if len(table) < 12 else 430
     st.dataframe(table.style.format(digits), hide_index=True, height=height, placeholder=MISSING)
     if len(told) > MAX_METRICS:
         more = len(told) - MAX_METRICS
         parts.html(markup.note(f"{plural(more, 'more metric')} on the other pages."))
+
+
+def _setting(values: pd.Series) -> pd.Series:
+    """Numbers as such where there is nothing else, else words."""
+    plain = values.reset_index(drop=True)
+    if is_numeric_dtype(plain) and not is_bool_dtype(plain):
+        return plain
+    return plain.map(value_text).astype(object)
 
 
 def _numbers(reader: reading.Reader, run_id: str) -> None:

@@ -7,9 +7,11 @@ import pytest
 import workbench as wb
 from dashboards.app import GROUPS
 from tests.fakes import records
+from tests.fakes.foreign_files import FOLDER
 
 pytestmark = pytest.mark.browser
 PAGES = ("", "pareto", "run")
+LONG = "sglang/llama_3_3_70b_offline_output.jsonl"
 EVERY = tuple(name for names in GROUPS.values() for name in names)
 RING_IS_AT = """place => {
   const marks = [...document.querySelectorAll(".js-plotly-plot g.points path.point")];
@@ -42,6 +44,23 @@ def test_a_page_fits_a_phone_in_the_dark(visit, demo_store, path):
     opened.check()
     colour = opened.page.evaluate("getComputedStyle(document.querySelector('.stApp')).color")
     assert min(int(part) for part in colour.strip("rgb()").split(",")[:3]) > 180
+
+
+def test_a_choice_is_told_in_full_where_its_box_is_too_narrow_and_only_there(visit, tmp_path):
+    records.fill_store(tmp_path, name="a-plan-whose-name-is-longer-than-a-phone-is-wide")
+    page = visit(tmp_path, "pareto").page
+    told = page.locator(".stSidebar .wb-cut", has_text="a-plan-whose-name")
+    assert told.is_visible()
+    box = page.locator(".stSidebar [data-testid=stSelectbox]").first
+    assert told.bounding_box()["width"] <= box.bounding_box()["width"] + 1
+    wb.import_files([FOLDER / LONG], wb.Store(tmp_path))
+    for width, is_shown in ((1280, False), (390, True)):
+        opened = visit(tmp_path, "imports", width=width)
+        opened.check()
+        assert (
+            opened.page.locator(".wb-cut", has_text="llama_3_3_70b_offline").is_visible()
+            == is_shown
+        )
 
 
 def test_the_first_visit_to_a_fresh_server_may_be_any_page(visit, tmp_path):

@@ -72,6 +72,24 @@ def test_the_page_shows_how_the_tool_came_by_a_metric(store, open_page):
     assert "median over requests of 1 / TPOT" in text
 
 
+def test_each_setting_of_a_result_has_a_column_of_its_own(tmp_path, open_page):
+    """In one sentence what tells the results apart was cut off."""
+    files = [*(FOLDER / "sglang").glob("*.jsonl")]
+    wb.import_files(files, wb.Store(tmp_path))
+    (table,) = [one.value for one in open_page(tmp_path, "imports").dataframe]
+    columns = list(table.columns)
+    assert {"Load", "Rate", "Most prompt tokens"} <= {*columns[: columns.index("State")]}
+    assert table["Most prompt tokens"].dtype.kind in "if"
+    assert len(table.drop_duplicates(columns[: columns.index("State")])) == len(table)
+
+
+def test_a_choice_that_is_too_long_for_its_box_is_told_below_it(tmp_path, open_page):
+    run = records.fill_store(tmp_path, name="a-plan-of-a-long-name")
+    text = shown(open_page(tmp_path, "pareto", run=run.run_id))
+    (told,) = [line for line in text.splitlines() if "wb-cut" in line and "of-a-long-name" in line]
+    assert f"{run.run_id[-4:]}</p>" in told
+
+
 def test_texts_of_a_foreign_file_stay_text(store, open_page):
     text = shown(open_page(store, "imports", run=named(store, "vllm")))
     assert "<img" not in text.replace("<img ", "<IMG ") or "&lt;img" in text
