@@ -172,14 +172,19 @@ class DecodeInputsBuilder:
         to the device, so its first step is of another kind.
         """
         entries = batch.sequences
-        _, first, known, drafts, settled, samples, _, slot, _, blocks = zip(*entries, strict=True)
-        if known.count(1) < len(entries) or not all(samples):
+        scheduled = batch.columns
+        if scheduled.known.count(1) < len(entries) or not all(scheduled.samples):
             return None
-        if self._members is None or slot != self._members.handles:
+        if self._members is None or scheduled.slot != self._members.handles:
             self._members = _Members.of(entries, self._facts, self._most, self._spare)
         columns = (
             np.fromiter(column, np.int64, len(entries))
-            for column in (first, drafts, settled, blocks)
+            for column in (
+                scheduled.first,
+                scheduled.drafts,
+                scheduled.settled,
+                scheduled.block_count,
+            )
         )
         rows = _Rows(entries, self._members, *columns)
         key = self._key(rows, table)

@@ -16,6 +16,7 @@ from engine.step import CacheMove
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from collections.abc import Sequence as Many
 
     from engine.cache.blocks import Handle
     from engine.sequence import Sequence
@@ -53,6 +54,12 @@ class Holdings:
         missing = self.missing(sequence, tokens)
         if missing:
             sequence.blocks.extend(self.blocks.take(missing))
+
+    def grow_by_one(self, sequences: Many[Sequence]) -> None:
+        """Take a block for each; as many must be available."""
+        if sequences:
+            for sequence, block in zip(sequences, self.blocks.take(len(sequences)), strict=True):
+                sequence.blocks.append(block)
 
     def is_in_flight(self, sequence: Sequence) -> bool:
         """Whether a step that has not settled runs rows of it."""

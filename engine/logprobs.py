@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING
 from engine.request import TokenLogprob
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from kernels.logprobs.reference import LogprobRows
 
 
-def entries(rows: LogprobRows, token_ids: list[int], *, top: int) -> tuple[TokenLogprob, ...]:
+def entries(rows: LogprobRows, token_ids: Sequence[int], *, top: int) -> tuple[TokenLogprob, ...]:
     """One entry for each row, in host memory; `top` may be less than was gathered."""
     of_token = rows.of_token.tolist()
     if not top:

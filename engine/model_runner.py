@@ -22,6 +22,7 @@ from engine.errors import EngineError
 from engine.graphs import DecodeGraphs
 from engine.request_table import RequestTable
 from engine.stats import GraphCounts
+from engine.step import StepResults
 from engine.step_inputs import StepInputsBuilder
 from engine.step_results import decode_results_of, results_of
 from engine.step_tensors import StepTensors
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from engine.accelerator.interface import Accelerator, Ticket
     from engine.models.protocol import Model
     from engine.resolution import ResolvedConfig
-    from engine.step import ScheduledBatch, SequenceResult
+    from engine.step import ScheduledBatch
     from engine.step_inputs import StepInputs
     from engine.swapping import HostCaches
     from kernels.logprobs.reference import LogprobRows
@@ -71,10 +72,10 @@ class LaunchedStep:
     """A step that the device has been given."""
 
     batch: ScheduledBatch
-    read: Callable[..., list[SequenceResult]]  # what the numbers that it brings back say
+    read: Callable[..., StepResults]  # what the numbers that it brings back say
     ticket: Ticket
 
-    def wait(self) -> list[SequenceResult]:
+    def wait(self) -> StepResults:
         """Block until it is done; one result for each of its sequences, in order.
 
         RuntimeError, MemoryError or EngineError when the device failed.
@@ -153,10 +154,10 @@ class ModelRunner:
 
     def _prepare(
         self, batch: ScheduledBatch
-    ) -> tuple[Callable[[], tuple[Tensor, ...]], Callable[..., list[SequenceResult]]]:
+    ) -> tuple[Callable[[], tuple[Tensor, ...]], Callable[..., StepResults]]:
         """What the device is to do for the rows of a step, and how to read what it finds."""
         if not batch.sequences:
-            return tuple, list  # it only moves caches
+            return tuple, partial(StepResults.of_tokens, [], [])  # it only moves caches
         decode = self._decodes.build(batch, self._table) if self._decodes is not None else None
         if decode is not None:
             assert self._graphs is not None, "decode steps are built for graphs"

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from engine.choices import AdmissionMode
 from engine.forecast import LengthForecast
-from engine.sequence import SequenceState
+from engine.sequence import SequenceState, those_decoding
 from engine.step import StepPlan
 
 if TYPE_CHECKING:
@@ -46,11 +46,12 @@ class Planner:
         """Choose the rows of step number `step`; takes slots and blocks, preempts."""
         plan = StepPlan(number=step, budget=self._limits.max_num_batched_tokens)
         running = self._queues.running
-        decoding = [s for s in running if s.runs_newest]
+        decoding = those_decoding(running)
         prefilling: dict[Sequence, int] = {}
         if len(decoding) < len(running):
             prefilling = {s: self._next_known(s) for s in running if not s.is_decoding}
         self._place_decoding(decoding, plan)
+        plan.decoding = len(plan.known)
         if self._limits.draft_length:
             self._deal_drafts(plan, self._next_chunk(prefilling))
         self._place_all(prefilling, plan)
@@ -62,12 +63,10 @@ class Planner:
         """Place all at once where one after the other would come to that."""
         holdings, block_tokens = self._holdings, self._limits.block_tokens
         growing = [s for s in decoding if s.computed >= len(s.blocks) * block_tokens]
-        missing = sum(holdings.missing(s, s.computed + 1) for s in growing)
-        if len(decoding) > plan.budget or missing > holdings.blocks.available:
+        if len(decoding) > plan.budget or len(growing) > holdings.blocks.available:
             self._place_all(dict.fromkeys(decoding, 1), plan)
             return
-        for sequence in growing:
-            holdings.grow(sequence, sequence.computed + 1)
+        holdings.grow_by_one(growing)
         plan.place_newest(decoding)
 
     def _place_all(self, wanted: dict[Sequence, int], plan: StepPlan) -> None:
@@ -120,6 +119,7 @@ class Planner:
         """One draft each, in order, and again, while budget (but for `kept`) and blocks last."""
         if self._deal_all(plan, kept):
             return
+        plan.drafts = dict.fromkeys(plan.known, 0)
         wanting = list(plan.known)
         for count in range(1, self._limits.draft_length + 1):
             wanting = [s for s in wanting if self._deal_one(s, count, plan, kept)]

@@ -35,7 +35,7 @@ from engine.collector import calm_collector
 from engine.core import Engine
 from engine.errors import ReplicaError, RequestError
 from engine.request import FinishReason, Request, RequestOutput
-from engine.step import new_tuple
+from engine.tuples import new_tuple
 from kernels.errors import WorkbenchError
 
 if TYPE_CHECKING:

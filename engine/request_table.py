@@ -52,7 +52,7 @@ class RequestTable:
         self._known_blocks = np.zeros(rows, dtype=np.int64)
         self._has_tokens = np.zeros(rows, dtype=bool)
 
-    def news(self, entries: Sequence[ScheduledSequence]) -> dict[str, list[int]]:
+    def news(self, entries: Sequence[ScheduledSequence]) -> dict[str, Ints | list[int]]:
         """Blocks that the device lacks, as `table_rows`, `table_columns` and `table_blocks`."""
         slots = np.array([entry.slot.id for entry in entries])
         generations = np.array([entry.slot.generation for entry in entries])
@@ -68,19 +68,23 @@ class RequestTable:
 
     def news_of_blocks(
         self, entries: Sequence[ScheduledSequence], slots: Ints, counts: Ints
-    ) -> dict[str, list[int]]:
+    ) -> dict[str, Ints | list[int]]:
         """The same of entries that have run here before, in these slots, with so many blocks."""
-        rows: list[int] = []
-        columns: list[int] = []
-        blocks: list[int] = []
-        for index in np.flatnonzero(self._known_blocks[slots] < counts).tolist():
-            slot, count = int(slots[index]), int(counts[index])
-            known = int(self._known_blocks[slot])
-            rows += [slot] * (count - known)
-            columns += range(known, count)
-            blocks += (block.id for block in entries[index].holding[known:count])
+        lacking = np.flatnonzero(self._known_blocks[slots] < counts)
+        if not len(lacking):
+            return {"table_rows": [], "table_columns": [], "table_blocks": []}
+        slots, counts = slots[lacking], counts[lacking]
+        known = self._known_blocks[slots]
+        missing = counts - known
+        start = np.cumsum(missing) - missing  # of each one's first among all that are missing
+        holdings = [entries[index].holding for index in lacking.tolist()]
+        new = zip(holdings, known.tolist(), counts.tolist(), strict=True)
         self._known_blocks[slots] = counts
-        return {"table_rows": rows, "table_columns": columns, "table_blocks": blocks}
+        return {
+            "table_rows": np.repeat(slots, missing),
+            "table_columns": np.arange(missing.sum()) + np.repeat(known - start, missing),
+            "table_blocks": [block.id for held, a, b in new for block in held[a:b]],
+        }
 
     def has_newest(self, slots: Ints, generations: Ints) -> NDArray[np.bool_]:
         """Which of the holders of slots have their newest token here, once all steps are done."""

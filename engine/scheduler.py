@@ -7,6 +7,7 @@ its priority: nobody waits for ever.
 
 from __future__ import annotations
 
+from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
 from engine.errors import RequestError
@@ -16,14 +17,14 @@ from engine.queues import Queues
 from engine.request import FinishReason, RequestOutput
 from engine.sequence import Sequence, SequenceState, check_prompt_fits
 from engine.stats import SchedulerCounts
-from engine.step import ScheduledBatch, ScheduledSequence, new_tuple
+from engine.step import ScheduledBatch, ScheduledSequence
+from engine.tuples import new_tuple
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence as Many
     from concurrent.futures import Future
 
     from engine.request import RequestId
-    from engine.step import SchedulerLimits, SequenceResult, StepPlan
+    from engine.step import SchedulerLimits, StepPlan, StepResults
 
 
 class Scheduler:
@@ -110,24 +111,14 @@ class Scheduler:
         return batch
 
     def settle(
-        self, batch: ScheduledBatch, results: Many[SequenceResult], time_ns: int
+        self, batch: ScheduledBatch, results: StepResults, time_ns: int
     ) -> list[RequestOutput]:
         """Take in the results of the oldest step in flight; returns what clients should hear."""
         assert batch is self._in_flight[0], "steps settle in the order of their plans"
         self._in_flight.remove(batch)
-        outputs: list[RequestOutput] = []
-        for entry, result in zip(batch.sequences, results, strict=True):
-            sequence = entry.sequence
-            if sequence.state is SequenceState.FINISHED:
-                self.counts.wasted_steps += 1
-            elif result.error is not None:
-                self._finish(sequence)
-                outputs.append(sequence.last_output(time_ns, FinishReason.ERROR, result.error))
-            else:
-                if entry.first < sequence.prompt_tokens:
-                    self._settle_prompt(entry, result)
-                if result.token_ids:
-                    outputs.append(self._deliver(entry, result, time_ns))
+        if batch.decoding < len(batch.sequences):
+            self._settle_prompts(batch, results)
+        outputs = self._deliver(batch, results, time_ns)
         self._holdings.settle(batch.number)
         return outputs
 
@@ -162,78 +153,103 @@ class Scheduler:
 
     def _commit(self, plan: StepPlan) -> ScheduledBatch:
         """Fix what each sequence runs, and count with the most that may come of it."""
-        entries: list[ScheduledSequence] = []
-        for (sequence, known), drafts in zip(plan.known.items(), plan.drafts.values(), strict=True):
+        number, entries = plan.number, list[ScheduledSequence]()
+        dealt = chain(plan.drafts.values(), repeat(0))
+        for (sequence, known), drafts in zip(plan.known.items(), dealt, strict=False):
             first, settled, blocks = sequence.computed, len(sequence.tokens), sequence.blocks
-            assert sequence.slot is not None, "what runs has a slot"
-            samples = first + known == sequence.most_tokens
-            is_ahead = sequence.least_tokens > settled
+            slot, least, most = sequence.slot, sequence.least_tokens, sequence.most_tokens
+            assert slot is not None, "what runs has a slot"
+            samples = first + known == most
             entries.append(
                 new_tuple(ScheduledSequence, (
-                    sequence, first, known, drafts, settled, samples, is_ahead,
-                    sequence.slot, blocks, len(blocks),
+                    sequence, first, known, drafts, settled, samples, least > settled,
+                    slot, blocks, len(blocks),
                 ))
             )  # fmt: skip
             sequence.computed = first + known + drafts
-            sequence.last_step = plan.number
+            sequence.last_step = number
             if samples:
-                sequence.least_tokens += 1
-                sequence.most_tokens += 1 + drafts
-        rows = self.limits.max_num_batched_tokens - plan.budget
-        swaps_out, swaps_in = tuple(plan.swaps_out), tuple(plan.swaps_in)
-        return ScheduledBatch(plan.number, tuple(entries), rows, swaps_out, swaps_in)
+                sequence.least_tokens = least + 1
+                sequence.most_tokens = most + 1 + drafts
+        return ScheduledBatch(
+            number,
+            tuple(entries),
+            decoding=plan.decoding,
+            tokens=self.limits.max_num_batched_tokens - plan.budget,
+            swaps_out=tuple(plan.swaps_out),
+            swaps_in=tuple(plan.swaps_in),
+        )
 
-    def _settle_prompt(self, entry: ScheduledSequence, result: SequenceResult) -> None:
-        sequence = entry.sequence
-        self.counts.prompt_tokens += min(entry.known, sequence.prompt_tokens - entry.first)
-        if result.prompt_logprobs:
-            sequence.prompt_logprobs.update(result.prompt_logprobs)
+    def _settle_prompts(self, batch: ScheduledBatch, results: StepResults) -> None:
+        founds = zip(results.prompt_logprobs, results.errors, strict=True)
+        for entry, (logprobs, error) in zip(batch.sequences, founds, strict=True):
+            sequence = entry.sequence
+            rows = min(entry.known, sequence.prompt_tokens - entry.first)
+            if rows > 0 and error is None and sequence.state is not SequenceState.FINISHED:
+                self.counts.prompt_tokens += rows
+                sequence.prompt_logprobs.update(logprobs)
 
     def _deliver(
-        self, entry: ScheduledSequence, result: SequenceResult, time_ns: int
-    ) -> RequestOutput:
-        sequence, drafts = entry.sequence, entry.drafts
-        tokens, token_ids, reason = sequence.tokens, result.token_ids, None
-        is_first = len(tokens) == sequence.prompt_tokens
-        if sequence.stop_strings is not None or not sequence.stops.isdisjoint(token_ids):
-            token_ids, reason = sequence.until_stop(token_ids)
-        count = len(token_ids)
-        accepted = self._count_drafts(entry, result.accepted, count) if drafts else 0
-        self.counts.output_tokens += count
-        tokens.extend(token_ids)
-        if reason is None and len(tokens) >= sequence.last_length:
-            reason = FinishReason.LENGTH
-        if reason is not None:
-            self._planner.forecast.record(sequence)
-            self._finish(sequence)
-        return new_tuple(RequestOutput, (
-            sequence.request.request_id,
-            token_ids,
-            time_ns,
-            reason,
-            None,  # error
-            result.logprobs[:count],
-            sequence.whole_prompt_logprobs() if is_first else None,
-            drafts,
-            accepted,
-            1 if drafts else 0,
-            sequence.arrived_ns,
-            sequence.first_scheduled_ns,
-            sequence.preemptions,
-            0,  # cached_tokens
-        ))  # fmt: skip
+        self, batch: ScheduledBatch, results: StepResults, time_ns: int
+    ) -> list[RequestOutput]:
+        """Hand out the tokens of a step; a loop of few calls, as hundreds go through it."""
+        scheduled, outputs, delivered = batch.columns, list[RequestOutput](), 0
+        finished = SequenceState.FINISHED
+        found = zip(
+            results.token_ids, results.accepted, results.logprobs, results.errors, strict=True
+        )
+        for sequence, drafts, (token_ids, accepted, logprobs, error) in zip(
+            scheduled.sequence, scheduled.drafts, found, strict=True
+        ):
+            if sequence.state is finished:
+                self.counts.wasted_steps += 1
+                continue
+            if error is not None:
+                self._finish(sequence)
+                outputs.append(sequence.last_output(time_ns, FinishReason.ERROR, error))
+                continue
+            if not token_ids:
+                continue
+            tokens, reason = sequence.tokens, None
+            is_first = len(tokens) == sequence.prompt_tokens
+            if sequence.stop_strings is not None or not sequence.stops.isdisjoint(token_ids):
+                token_ids, reason = sequence.until_stop(token_ids)
+                logprobs = logprobs[: len(token_ids)]
+            if drafts:
+                accepted = self._count_drafts(sequence, drafts, accepted, len(token_ids))
+            tokens += token_ids
+            delivered += len(token_ids)
+            if reason is not None or len(tokens) >= sequence.last_length:
+                reason = self._end(sequence, reason)
+            outputs.append(
+                new_tuple(RequestOutput, (
+                    sequence.request_id, token_ids, time_ns, reason, error, logprobs,
+                    sequence.whole_prompt_logprobs() if is_first else None,
+                    drafts, accepted, 1 if drafts else 0,
+                    sequence.arrived_ns, sequence.first_scheduled_ns, sequence.preemptions,
+                    0,  # cached_tokens
+                ))
+            )  # fmt: skip
+        self.counts.output_tokens += delivered
+        return outputs
 
-    def _count_drafts(self, entry: ScheduledSequence, stand: int, emitted: int) -> int:
+    def _count_drafts(self, sequence: Sequence, drafts: int, stand: int, emitted: int) -> int:
         """Take back the drafts that fell; how many of those that stand were emitted."""
-        sequence, fell = entry.sequence, entry.drafts - stand
+        fell = drafts - stand
         sequence.least_tokens += stand
         sequence.most_tokens -= fell
         if sequence.computed:  # else it was preempted since, and starts anew
             sequence.computed -= fell
         accepted = min(stand, emitted)
-        self.counts.proposed_tokens += entry.drafts
+        self.counts.proposed_tokens += drafts
         self.counts.accepted_tokens += accepted
         return accepted
+
+    def _end(self, sequence: Sequence, reason: FinishReason | None) -> FinishReason:
+        """Learn from a sequence that ended by itself, and let it go; why it ended."""
+        self._planner.forecast.record(sequence)
+        self._finish(sequence)
+        return reason or FinishReason.LENGTH
 
     def _finish(self, sequence: Sequence) -> None:
         self._queues.move(sequence, SequenceState.FINISHED)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from engine.cache.blocks import Handle
-    from engine.request import Request, TokenLogprob
+    from engine.request import Request, RequestId, TokenLogprob
     from engine.stop_strings import StopStrings
 
 
@@ -65,11 +65,13 @@ class Sequence:
     preemptions: int = 0
     prompt_logprobs: dict[int, TokenLogprob] = field(default_factory=dict[int, "TokenLogprob"])
     stops: frozenset[int] = frozenset()  # token ids that end it
+    request_id: RequestId = field(init=False)
     prompt_tokens: int = field(init=False)  # length of the original prompt
     least_tokens: int = field(init=False)
     most_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
+        self.request_id = self.request.request_id
         self.prompt_tokens = len(self.request.prompt_token_ids)
         self.least_tokens = self.most_tokens = len(self.tokens)
 
@@ -82,12 +84,6 @@ class Sequence:
     def is_decoding(self) -> bool:
         """Has chosen a token, and only its newest token is not in the caches."""
         return self.computed == self.most_tokens - 1 >= self.prompt_tokens
-
-    @property
-    def runs_newest(self) -> bool:
-        """Whether it is decoding, and will not end by what is in flight already."""
-        is_decoding = self.computed == self.most_tokens - 1 >= self.prompt_tokens
-        return is_decoding and self.least_tokens < self.last_length
 
     @property
     def will_end(self) -> bool:
@@ -127,6 +123,15 @@ class Sequence:
             return None
         found = self.prompt_logprobs
         return (None, *(found[position] for position in range(1, self.prompt_tokens)))
+
+
+def those_decoding(running: list[Sequence]) -> list[Sequence]:
+    """Those that are decoding, and will not end by what is in flight already."""
+    return [
+        s
+        for s in running
+        if s.computed == s.most_tokens - 1 >= s.prompt_tokens and s.least_tokens < s.last_length
+    ]
 
 
 def check_prompt_fits(prompt_tokens: int, longest_sequence: int, *, where: str) -> None:

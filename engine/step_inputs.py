@@ -15,7 +15,7 @@ import torch
 from engine.choices import ReplayMode
 from engine.sampling import SampledRows, collect_rules
 from engine.staging import StagingRing
-from engine.step import new_tuple
+from engine.tuples import new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from engine.logprobs import entries
-from engine.step import NO_LOGPROBS, SequenceResult, new_tuple
+from engine.step import StepResults
 from kernels.logprobs.reference import LogprobRows
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.decode_inputs import DecodeInputs
@@ -18,11 +19,13 @@ if TYPE_CHECKING:
     from engine.step import ScheduledSequence
     from engine.step_inputs import LogitSpan, StepInputs
 
+    Ints = NDArray[np.int64]
+
 _NOT_FINITE = "the model returned logits that are not finite (NaN or infinity)"
 
 
-def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> list[SequenceResult]:
-    """One result for each sequence of a step, in order.
+def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> StepResults:
+    """What each sequence of a step has.
 
     packed holds the chosen tokens, whether their rows are finite, and how many drafts of each
     sequence that samples stand; `wanted` are the fields of `LogprobRows`, if any were asked for.
@@ -30,56 +33,56 @@ def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> list[Sequ
     choices = sum(span.choice_rows for span in inputs.spans)
     numbers: list[int] = packed.tolist()
     tokens, finite = numbers[:choices], numbers[choices : 2 * choices]
-    accepted = iter(numbers[2 * choices :])
-    rows = LogprobRows(*wanted) if wanted else None
-    are_finite = all(finite)
-    results: list[SequenceResult] = []
-    for entry, span in zip(inputs.entries, inputs.spans, strict=True):
-        stands = next(accepted) if span.choice_rows else 0
-        count = stands + 1 if span.choice_rows else 0
-        own = slice(span.choice_start, span.choice_start + count)
-        if not (are_finite or all(finite[own])):
-            results.append(SequenceResult(error=_NOT_FINITE))
-        elif rows is None:
-            fields = (tuple(tokens[own]), stands, (), NO_LOGPROBS, None)
-            results.append(new_tuple(SequenceResult, fields))
-        else:
-            results.append(_result(entry, span, tokens[own], rows))
+    stands = iter(numbers[2 * choices :])
+    accepted = [next(stands) if span.choice_rows else 0 for span in inputs.spans]
+    chosen = [_chosen(span, stand) for span, stand in zip(inputs.spans, accepted, strict=True)]
+    results = StepResults.of_tokens([tuple(tokens[own]) for own in chosen], accepted)
+    if not all(finite):
+        _mark_failed(results, [all(finite[own]) for own in chosen])
+    if wanted:
+        _add_logprobs(results, inputs, LogprobRows(*wanted))
     return results
 
 
-def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> list[SequenceResult]:
+def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> StepResults:
     """The same of a uniform decode step, whose sequences have as many rows each, used or not."""
     shape = inputs.key.shape
     choices = shape.sequences * shape.rows
-    tokens, finite, accepted = np.split(packed.numpy(), (choices, 2 * choices))
-    counts = accepted.tolist()[: len(inputs.entries)]  # behind the entries there is padding
+    numbers: Ints = packed.numpy()
+    tokens, finite = numbers[:choices], numbers[choices : 2 * choices]
+    end = 2 * choices + len(inputs.entries)  # behind the entries there is padding
+    stands: list[int] = numbers[2 * choices : end].tolist()
     chosen = zip(*tokens.reshape(-1, shape.rows).T.tolist(), strict=True)
-    results = [
-        new_tuple(SequenceResult, (token_ids[: stands + 1], stands, (), NO_LOGPROBS, None))
-        for token_ids, stands in zip(chosen, counts, strict=False)
-    ]
+    if shape.rows == 1:
+        token_ids = list(islice(chosen, len(stands)))
+    else:
+        token_ids = [ids[: stand + 1] for ids, stand in zip(chosen, stands, strict=False)]
+    results = StepResults.of_tokens(token_ids, stands)
     if not finite.all():
         rows = finite.reshape(-1, shape.rows).tolist()
-        for index, stands in enumerate(counts):
-            if not all(rows[index][: stands + 1]):
-                results[index] = SequenceResult(error=_NOT_FINITE)
+        own = zip(rows, stands, strict=False)
+        _mark_failed(results, [all(row[: stand + 1]) for row, stand in own])
     return results
 
 
-def _result(
-    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows
-) -> SequenceResult:
-    return SequenceResult(
-        token_ids=tuple(token_ids),
-        accepted=max(0, len(token_ids) - 1),
-        logprobs=_of_tokens(entry, span, token_ids, rows),
-        prompt_logprobs=_of_prompt(entry, span, rows),
-    )
+def _chosen(span: LogitSpan, stand: int) -> slice:
+    """Where the tokens that stand lie among the chosen ones."""
+    return slice(span.choice_start, span.choice_start + (stand + 1 if span.choice_rows else 0))
+
+
+def _mark_failed(results: StepResults, are_finite: list[bool]) -> None:
+    results.errors[:] = [None if is_finite else _NOT_FINITE for is_finite in are_finite]
+
+
+def _add_logprobs(results: StepResults, inputs: StepInputs, rows: LogprobRows) -> None:
+    for index, (entry, span) in enumerate(zip(inputs.entries, inputs.spans, strict=True)):
+        if results.errors[index] is None:
+            results.logprobs[index] = _of_tokens(entry, span, results.token_ids[index], rows)
+            results.prompt_logprobs[index] = _of_prompt(entry, span, rows)
 
 
 def _of_tokens(
-    entry: ScheduledSequence, span: LogitSpan, token_ids: list[int], rows: LogprobRows
+    entry: ScheduledSequence, span: LogitSpan, token_ids: tuple[int, ...], rows: LogprobRows
 ) -> tuple[TokenLogprob, ...]:
     top = entry.sequence.request.sampling.logprobs
     if top is None or not token_ids:

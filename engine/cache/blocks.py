@@ -13,6 +13,8 @@ from collections import Counter
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple, NewType
 
+from engine.tuples import new_tuple
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -59,12 +61,13 @@ class Pool:
     def take(self, count: int) -> list[Handle]:
         """Take `count` ids. At least `count` must be available."""
         assert 0 <= count <= self.available, f"{count} wanted, {self.available} available"
-        return [self._take_one() for _ in range(count)]
-
-    def _take_one(self) -> Handle:
-        taken = self._free.pop()
-        self._holders[taken] = 1
-        return Handle(taken, self._generations[taken])
+        free, holders, generations = self._free, self._holders, self._generations
+        handles: list[Handle] = []
+        for _ in range(count):
+            taken = free.pop()
+            holders[taken] = 1
+            handles.append(new_tuple(Handle, (taken, generations[taken])))
+        return handles
 
     def share(self, handle: Handle) -> Handle:
         """Give an id one holder more; each of them releases or retires it once."""

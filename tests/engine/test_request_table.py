@@ -37,7 +37,7 @@ def test_blocks_are_sent_once_and_again_when_a_slot_changes_hands():
     for name in ("a", "b"):
         while s.has_unfinished():
             batch = s.schedule(1)
-            sent.append(table.news(batch.sequences)["table_columns"])
+            sent.append(list(table.news(batch.sequences)["table_columns"]))
             s.settle(batch, results_of(batch), 2)
         if name == "a":
             add(s, "b", 3, max_tokens=1)

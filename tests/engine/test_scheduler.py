@@ -10,7 +10,7 @@ from engine.errors import PromptTooLongError, RequestError
 from engine.planner import Planner
 from engine.request import FinishReason
 from engine.sequence import SequenceState
-from engine.step import SequenceResult
+from engine.step import StepResults
 from tests.fakes.scheduling import EOS, add, results_of, scheduler, shape, step
 
 
@@ -187,7 +187,7 @@ def test_a_stop_token_inside_accepted_drafts_drops_what_follows():
     sequence = add(s, "a", 2, stop_token_ids=(7,))
     step(s)
     batch = s.schedule(1)
-    (output,) = s.settle(batch, [SequenceResult(token_ids=(5, 7, 8, 6), accepted=3)], 2)
+    (output,) = s.settle(batch, StepResults.of_tokens([(5, 7, 8, 6)], [3]), 2)
     assert output.token_ids == (5, 7)
     assert (output.proposed, output.accepted, output.bonus) == (3, 2, 0)
     assert output.finish_reason == FinishReason.STOP
@@ -243,7 +243,7 @@ def test_a_result_for_a_sequence_aborted_meanwhile_is_dropped():
     add(s, "a", 2)
     batch = s.schedule(1)
     s.abort("a", 2)
-    assert s.settle(batch, [SequenceResult(token_ids=(9,))], 3) == []
+    assert s.settle(batch, StepResults.of_tokens([(9,)], [0]), 3) == []
 
 
 def test_the_scheduler_imports_no_torch():

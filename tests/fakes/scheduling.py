@@ -4,7 +4,7 @@ from engine.choices import AdmissionMode
 from engine.request import Request, SamplingParams
 from engine.scheduler import Scheduler
 from engine.sequence import Sequence
-from engine.step import SchedulerLimits, SequenceResult
+from engine.step import SchedulerLimits, StepResults
 
 EOS = 1
 
@@ -56,14 +56,9 @@ def shape(batch):
 
 def results_of(batch, *, accepted=0, token=9):
     """What a device finds when every sequence that samples gets `token`."""
-    return [
-        SequenceResult(
-            token_ids=(token,) * (min(accepted, s.drafts) + 1), accepted=min(accepted, s.drafts)
-        )
-        if s.samples
-        else SequenceResult()
-        for s in batch.sequences
-    ]
+    stands = [min(accepted, s.drafts) if s.samples else 0 for s in batch.sequences]
+    counts = [s.samples + stand for s, stand in zip(batch.sequences, stands, strict=True)]
+    return StepResults.of_tokens([(token,) * count for count in counts], stands)
 
 
 def step(target, *, accepted=0, token=9, time_ns=1):
