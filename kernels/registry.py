@@ -1,7 +1,7 @@
 """The implementations of each operation, what each suits, and on what it has been seen to work.
 
 The definitions, `kernels.ops.REFERENCE`, are not listed. A new implementation has run nowhere: it
-gets `checked_on` when `python -m kernels.check --op OP` has passed on a device.
+gets `checked_on` where `python -m kernels.checked` says so of what `kernels.check` found.
 """
 
 from __future__ import annotations
@@ -66,8 +66,9 @@ class Implementation:
     """One way to run an operation. `unsuited` says why not, or None.
 
     `checked_on` and `used_on` name architectures as the compiler does: on the former its cases
-    of `kernels.check` have all passed; on the latter whole models have run with it, whose tokens
-    were right, but not all of its cases have been seen to pass.
+    of `kernels.check` have all passed, as `kernels/configs/checked` has them; on the latter whole
+    models have run with it, whose tokens were right, but not all of its cases have been seen to
+    pass.
     """
 
     op: str
@@ -163,10 +164,14 @@ def _narrow_experts(target: Target, shape: ModelShape) -> str | None:
 
 
 HOPPER = ("sm_90",)
-_CHECKED = (
+_TRITON = (
     ("linear", "matmul", no_triton),
     ("grouped_linear", "matmul", no_triton),
     ("wide_linear", "matmul", no_triton),
+    ("norm_linear", "fused_linear", _wide_rows),
+    ("norm_swiglu", "fused_linear", _wide_rows),
+    ("norm_logits", "fused_linear", _wide_rows),
+    ("add_linear", "fused_linear", no_triton),
     ("rms_norm", "norm", _wide_rows),
     ("rotation", "rotary", no_triton),
     ("rotate", "rotary", _wide_rows),
@@ -180,12 +185,6 @@ _CHECKED = (
     ("collapse_norm", "hyper_connection", _streams),
     ("expand", "hyper_connection", _streams),
     ("between_sublayers", "hyper_connection", _streams),
-)
-_USED = (
-    ("norm_linear", "fused_linear", _wide_rows),
-    ("norm_swiglu", "fused_linear", _wide_rows),
-    ("norm_logits", "fused_linear", _wide_rows),
-    ("add_linear", "fused_linear", no_triton),
     ("attend_fresh", "paged_attention", _paged),
     ("insert_rows", "cache_ops", _cached),
     ("write_latents", "compressor", _cached),
@@ -197,14 +196,10 @@ _USED = (
     ("best_of_blocks", "topk", no_triton),
     ("choose_highest", "sampling", no_triton),
     ("choose_tokens", "sampling", no_triton),
-)
-_NEW = (
     ("verify", "verification", no_triton),
     ("keep_tokens", "verification", no_triton),
     ("log_probabilities", "logprobs", no_triton),
 )
-
-
 _INVARIANT = (
     ("linear", "matmul", no_triton),
     ("grouped_linear", "matmul", no_triton),
@@ -213,16 +208,36 @@ _INVARIANT = (
     ("norm_swiglu", "fused_linear", _wide_rows),
     ("norm_logits", "fused_linear", _wide_rows),
     ("add_linear", "fused_linear", no_triton),
-    ("between_sublayers", "hyper_connection", _streams),
 )
-_VARYING = {*(op for op, *_ in _INVARIANT), "run_experts", "attend_fresh"}
+_VARYING = {
+    *(op for op, *_ in _INVARIANT), "between_sublayers", "run_experts", "attend_fresh",
+}  # fmt: skip
 """Cut or added up by the number of rows, or multiplied by the device's library."""
 
 
 def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
-    address = f"kernels.{family}.triton_cuda:{op}"
     return Implementation(
-        op=op, name="triton", address=address, unsuited=unsuited, is_invariant=op not in _VARYING
+        op=op,
+        name="triton",
+        address=f"kernels.{family}.triton_cuda:{op}",
+        unsuited=unsuited,
+        is_invariant=op not in _VARYING,
+        checked_on=HOPPER,
+    )
+
+
+def _invariant(op: str, family: str, unsuited: WhyNot) -> Implementation:
+    address = f"kernels.{family}.triton_invariant:{op}"
+    return Implementation(op=op, name="invariant", address=address, unsuited=unsuited)
+
+
+def _fused(op: str) -> Implementation:
+    return Implementation(
+        op=op,
+        name="fused",
+        address=f"kernels.routing.triton_fused:{op}",
+        unsuited=_few_experts,
+        checked_on=HOPPER,
     )
 
 
@@ -234,13 +249,7 @@ IMPLEMENTATIONS = (
         unsuited=_hopper_attention,
         needs=HOPPER_HEADS,
         is_invariant=False,
-        used_on=HOPPER,
-    ),
-    *(
-        Implementation(
-            op=op, name="fused", address=f"kernels.routing.triton_fused:{op}", unsuited=_few_experts
-        )
-        for op in ("route", "route_by_softmax")
+        checked_on=HOPPER,
     ),
     Implementation(
         op="run_experts",
@@ -249,26 +258,21 @@ IMPLEMENTATIONS = (
         unsuited=_narrow_experts,
         needs=replace(NARROW, weights="experts of fp8 tiles"),
         is_invariant=False,
+        checked_on=HOPPER,
     ),
-    *(replace(_triton(*row), checked_on=HOPPER) for row in _CHECKED),
-    *(replace(_triton(*row), used_on=HOPPER) for row in _USED),
-    *(_triton(*row) for row in _NEW),
+    *(_triton(*row) for row in _TRITON),
+    _fused("route_by_softmax"),
+    _fused("route"),  # behind the two launches until it has been timed beside them
     Implementation(
         op="verify",
         name="apart",
         address="kernels.verification.triton_cuda:verify_apart",
         unsuited=no_triton,
-        used_on=HOPPER,
+        checked_on=HOPPER,
     ),
-    *(
-        Implementation(
-            op=op,
-            name="invariant",
-            address=f"kernels.{family}.triton_invariant:{op}",
-            unsuited=unsuited,
-            used_on=HOPPER if op == "between_sublayers" else (),  # it served few rows too, once
-        )
-        for op, family, unsuited in _INVARIANT
+    *(replace(_invariant(*row), checked_on=HOPPER) for row in _INVARIANT),
+    replace(  # it served any number of rows of whole models under the name `triton`
+        _invariant("between_sublayers", "hyper_connection", _streams), used_on=HOPPER
     ),
     Implementation(
         op="run_experts",
@@ -276,6 +280,7 @@ IMPLEMENTATIONS = (
         address="kernels.grouped_matmul.triton_invariant:run_experts",
         unsuited=_narrow_experts,
         needs=NARROW,
+        checked_on=HOPPER,
     ),
 )
 """In order of preference; an operation without one is served by its definition."""

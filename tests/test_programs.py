@@ -42,6 +42,7 @@ def interrupted(program, module, *, name="__main__", answer=HEARD):
     [
         ("kernels.check", "torch"),
         ("kernels.check", "numpy"),  # as torch imports it, which goes on without
+        ("kernels.checked", "torch"),
         ("kernels.warm", "torch"),
         ("kernels.bench", "torch"),
         ("kernels.tune", "torch"),

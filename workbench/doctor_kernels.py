@@ -46,7 +46,7 @@ def _plan(model: str) -> tuple[tuple[Decision, ...], str]:
     resolved = resolve(config, checkpoint.facts, accelerator.kind)
     plan = checkpoint.kernel_plan(resolved, accelerator.target())
     where = f"{model}, {resolved.dtype} on {accelerator.name()}"
-    return tuple(_reasoned(one) for one in plan.decisions), where
+    return tuple(dated(_reasoned(one)) for one in plan.decisions), where
 
 
 def _reasoned(decision: Decision) -> Decision:
@@ -54,6 +54,18 @@ def _reasoned(decision: Decision) -> Decision:
     if decision.reason != "asked for":
         return decision
     return dataclasses.replace(decision, reason="here is no CUDA device with triton")
+
+
+def dated(decision: Decision) -> Decision:
+    """With evidence that says so where a kernel was checked, but has changed since."""
+    from kernels.checked import changed_since
+    from kernels.registry import IMPLEMENTATIONS
+
+    served = (decision.op, decision.implementation)
+    changed = any(changed_since(one) for one in IMPLEMENTATIONS if (one.op, one.name) == served)
+    if decision.evidence is None or not changed:
+        return decision
+    return dataclasses.replace(decision, evidence=f"{decision.evidence}, changed since")
 
 
 def findings(decisions: Sequence[Decision], where: str) -> Iterator[Finding]:

@@ -59,19 +59,23 @@ def test_what_is_new_gives_way_to_what_has_run_and_the_plan_says_so(monkeypatch)
     assert found.reason == "gluon: no device has run it yet; kernels: triton takes it"
 
 
-def test_drafts_are_verified_by_the_kernels_that_have_run_until_the_new_one_has():
+def test_of_two_that_are_checked_the_first_serves():
     pytest.importorskip("triton", reason="triton is not installed")
-    plan = resolve(HOPPER, FLASH, KernelChoice.AUTO)
-    (found,) = [d for d in plan.decisions if d.op == "verify"]
-    new = next(i for i in IMPLEMENTATIONS if i.op == "verify")
-    assert found.implementation == (new.name if new.evidence else "apart")
+    found = by_op(resolve(HOPPER, FLASH, KernelChoice.AUTO))
+    assert found["verify"] == found["route"] == ("triton", None)
+    assert found["run_experts"] == ("triton fp8", None)
 
 
-def test_the_plan_tells_what_was_checked_from_what_whole_models_used():
+def test_the_plan_tells_what_was_checked_from_what_whole_models_used(monkeypatch):
     pytest.importorskip("triton", reason="triton is not installed")
+    used = [
+        replace(i, checked_on=(), used_on=("sm_90",)) if i.op == "rotate" else i
+        for i in IMPLEMENTATIONS
+    ]
+    monkeypatch.setattr("kernels.plan.IMPLEMENTATIONS", tuple(used))
     found = {d.op: d.evidence for d in resolve(HOPPER, FLASH, KernelChoice.AUTO).decisions}
     assert found["expand"] == "checked on sm_90"
-    assert found["attend_turned"] == "used by whole models on sm_90"
+    assert found["rotate"] == "used by whole models on sm_90"
     assert found["attend_fresh"] is None, "it is the definition, for heads of 512"
 
 
@@ -142,14 +146,17 @@ def test_an_invariant_plan_takes_only_what_leaves_a_row_alone_and_names_what_doe
     assert {op for op, (name, _) in found.items() if name == "reference"} == set(plan.varying)
     assert {"linear", "run_experts", "rms_norm", "attend_turned"}.isdisjoint(plan.varying)
     assert found["linear"][0] == found["run_experts"][0] == "invariant"
+    assert found["between_sublayers"][0] == "invariant"
     assert found["attend_turned"][0] == found["rms_norm"][0] == "triton"
     assert plan.ops.linear.__module__ == "kernels.matmul.triton_invariant"
     fast = resolve(HOPPER, FLASH, KernelChoice.TRITON)
     assert {"linear", "run_experts", "attend_turned"} <= set(fast.varying)
 
 
-def test_an_invariant_plan_takes_unasked_only_what_a_device_has_run():
+def test_an_invariant_plan_takes_unasked_only_what_a_device_has_run(monkeypatch):
     pytest.importorskip("triton", reason="triton is not installed")
+    new = [replace(i, checked_on=()) if i.op == "linear" else i for i in IMPLEMENTATIONS]
+    monkeypatch.setattr("kernels.plan.IMPLEMENTATIONS", tuple(new))
     plan = resolve(HOPPER, FLASH, KernelChoice.AUTO, Mode.INVARIANT)
     assert by_op(plan)["linear"] == (
         "reference",

@@ -218,6 +218,15 @@ def test_kernels_are_told_with_what_was_seen_of_them():
     ]
 
 
+@pytest.mark.parametrize(("is_changed", "words"), [(True, ", changed since"), (False, "")])
+def test_a_kernel_that_changed_after_it_was_checked_is_told_as_such(monkeypatch, is_changed, words):
+    monkeypatch.setattr("kernels.checked.changed_since", lambda one: is_changed)
+    found = Decision(op="expand", implementation="triton", evidence="checked on sm_90")
+    assert doctor_kernels.dated(found).evidence == f"checked on sm_90{words}"
+    new = Decision(op="expand", implementation="reference")
+    assert doctor_kernels.dated(new) is new
+
+
 def test_a_checkpoint_of_another_architecture_has_a_plan(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(LLAMA))
     assert {finding.level for finding in kernels_of(str(tmp_path))} == {"ok"}
