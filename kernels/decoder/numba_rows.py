@@ -14,6 +14,7 @@ import torch
 from kernels import numba_team
 from kernels.fused_linear.blocks import OUTPUTS
 from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_block
+from kernels.fused_linear.numba_rows import norm_wide, widen_rows
 from kernels.numba_bits import (
     bits_at,
     compiled,
@@ -25,7 +26,7 @@ from kernels.numba_bits import (
     pairs_at,
     widen,
 )
-from kernels.numba_team import taken, team_loop, wait_for_team
+from kernels.numba_team import meet, taken, team_loop, team_size
 from kernels.paged_attention.numba_heads import attend_head, insert_head
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ def run_rows(
     """
     count, hidden = x.shape
     fresh = (heads.queries + 2 * heads.keys) * heads.dim
-    counts = np.zeros(len(addresses) * STAGES, np.int64)
+    counts = np.zeros(len(addresses) * STAGES + 1, np.int64)
     room = (
         x.new_empty(PARTS, count, fresh, dtype=torch.float32),
         x.new_empty(PARTS, count, hidden, dtype=torch.float32),
@@ -72,7 +73,7 @@ def run_rows(
         addresses.ctypes.data,
         numbers.ctypes.data,
         counts.ctypes.data,
-        numba_team.barrier_address(),
+        *numba_team.team(),
         *(tensor.data_ptr() for tensor in room),
         *rows.addresses,
         *rows.sizes,
@@ -93,20 +94,6 @@ def _sum_parts(sums, row, at):
     for part in range(1, PARTS):
         total += sums[part, row, at]
     return total
-
-
-@compiled
-def _norm(given, gain, eps, normed):
-    """Rows [rows, hidden] of float32, which hold what bfloat16 can."""
-    rows, width = given.shape
-    weight = floats_at(gain, (width,))
-    for row in range(rows):
-        squares = np.float32(0.0)
-        for i in range(width):
-            squares += given[row, i] * given[row, i]
-        scale = _ONE / np.sqrt(squares / np.float32(width) + np.float32(eps))
-        for i in range(width):
-            normed[row, i] = widen(narrow(given[row, i] * scale * weight[i]))
 
 
 @compiled
@@ -199,10 +186,10 @@ def _attend(count, layer, numbers, sums, addresses, sizes, turns, room):
 
 
 @compiled
-def _widen(given, wide):
+def _narrow(given, narrowed):
     for row in range(given.shape[0]):
         for i in range(given.shape[1]):
-            wide[row, i] = widen(given[row, i])
+            narrowed[row, i] = narrow(given[row, i])
 
 
 @compiled
@@ -219,56 +206,69 @@ def _turns(held):
     )
 
 
-@team_loop
-def _run(arguments):
-    held = indices_at(arguments, (25,))
-    counts, barrier, shared, turns = held[4], held[5], held[6:11], _turns(held[11:])
-    rows, tokens = held[16], held[17]
-    layers, hidden, inner, asking, keys, dim = held[19:25]
-    addresses = indices_at(held[2], (layers, ADDRESSES))
-    numbers = doubles_at(held[3], (layers, NUMBERS))
-    fresh = floats_at(shared[0], (PARTS, rows, (asking + 2 * keys) * dim))
-    sums = floats_at(shared[1], (PARTS, rows, hidden))
-    gated = floats_at(shared[2], (rows, inner))
-    seen = bits_at(shared[4], (rows, asking * dim))
-    residual, normed = np.empty((rows, hidden), np.float32), np.empty((rows, hidden), np.float32)
-    wide = np.empty((rows, asking * dim), np.float32)
-    room = (
+@compiled
+def _meet(team, number):
+    place, threads, sleep = team
+    meet(place, number, threads, sleep)
+
+
+@compiled
+def _run_layer(number, counts, layer, numbers, shared, own, turns, team):
+    """One layer of the residual, of which each thread has its own, as it has of what it norms."""
+    fresh, sums, gated, seen, rounded, sizes = shared
+    residual, normed, wide, room = own
+    count, met = counts + number * STAGES * _COUNT_BYTES, number * STAGES
+    norm_wide(residual, layer[0], numbers[0], normed)
+    _multiply(count, layer[1], normed, fresh)
+    _meet(team, met + 1)
+    _attend(count + _COUNT_BYTES, layer, numbers, fresh, rounded, sizes, turns, room)
+    _meet(team, met + 2)
+    widen_rows(seen, wide)
+    _multiply(count + 2 * _COUNT_BYTES, layer[4], wide, sums)
+    _meet(team, met + 3)
+    _add(sums, residual)
+    norm_wide(residual, layer[5], numbers[4], normed)
+    _gate(count + 3 * _COUNT_BYTES, layer[6], normed, gated)
+    _meet(team, met + 4)
+    _multiply(count + 4 * _COUNT_BYTES, layer[7], gated, sums)
+    _meet(team, met + 5)
+    _add(sums, residual)
+
+
+@compiled
+def _own_room(sizes, hidden, turns):
+    """What each thread has for itself."""
+    (asking, keys, dim, tokens), rows = sizes, len(turns[3])
+    heads = (
         np.empty((2, dim // 2), np.float32),
         np.empty((tokens, dim), np.float32),
         np.empty((asking // keys, dim), np.float32),
         np.empty((asking // keys, turns[4].max() + 1), np.float32),
     )
-    x = bits_at(held[1], (rows, hidden))
-    _widen(x, residual)
+    residual, normed = np.empty((rows, hidden), np.float32), np.empty((rows, hidden), np.float32)
+    return residual, normed, np.empty((rows, asking * dim), np.float32), heads
+
+
+@team_loop
+def _run(arguments):
+    held = indices_at(arguments, (26,))
+    counts, turns, rows = held[4], _turns(held[12:]), held[17]
+    layers, hidden, inner, asking, keys, dim = held[20:26]
+    sizes = (asking, keys, dim, held[18])
+    shared = (
+        floats_at(held[7], (PARTS, rows, (asking + 2 * keys) * dim)),
+        floats_at(held[8], (PARTS, rows, hidden)),
+        floats_at(held[9], (rows, inner)),
+        bits_at(held[11], (rows, asking * dim)),
+        held[10:12],
+        sizes,
+    )
+    addresses = indices_at(held[2], (layers, ADDRESSES))
+    numbers = doubles_at(held[3], (layers, NUMBERS))
+    x, own = bits_at(held[1], (rows, hidden)), _own_room(sizes, hidden, turns)
+    team = (counts + layers * STAGES * _COUNT_BYTES, team_size(held[5]), held[6])
+    widen_rows(x, own[0])
     for number in range(layers):
-        layer, numbers_of = addresses[number], numbers[number]
-        count = counts + number * STAGES * _COUNT_BYTES
-        _norm(residual, layer[0], numbers_of[0], normed)
-        _multiply(count, layer[1], normed, fresh)
-        wait_for_team(barrier)
-        _attend(
-            count + _COUNT_BYTES,
-            layer,
-            numbers_of,
-            fresh,
-            shared[3:],
-            (asking, keys, dim, tokens),
-            turns,
-            room,
-        )
-        wait_for_team(barrier)
-        _widen(seen, wide)
-        _multiply(count + 2 * _COUNT_BYTES, layer[4], wide, sums)
-        wait_for_team(barrier)
-        _add(sums, residual)
-        _norm(residual, layer[5], numbers_of[4], normed)
-        _gate(count + 3 * _COUNT_BYTES, layer[6], normed, gated)
-        wait_for_team(barrier)
-        _multiply(count + 4 * _COUNT_BYTES, layer[7], gated, sums)
-        wait_for_team(barrier)
-        _add(sums, residual)
+        _run_layer(number, counts, addresses[number], numbers[number], shared, own, turns, team)
     if taken(arguments) == 0:
-        for row in range(rows):
-            for i in range(hidden):
-                x[row, i] = narrow(residual[row, i])
+        _narrow(own[0], x)

@@ -10,6 +10,7 @@ import numpy as np
 from kernels import numba_team
 from kernels.numba_bits import (
     bits_at,
+    compiled,
     doubles_at,
     exponential,
     floats_at,
@@ -46,6 +47,28 @@ def swiglu(gate_up: Tensor) -> Tensor:
     addresses = gate_up.data_ptr(), made.data_ptr()
     numba_team.run(_swiglu, *addresses, *made.shape, is_worth=made.numel() > WORTH_SHARING // 2)
     return made
+
+
+@compiled
+def norm_wide(given, gain, eps, normed) -> None:
+    """Norm of float32 rows [rows, width] that hold what bfloat16 can, and so does the norm."""
+    rows, width = given.shape
+    weight = floats_at(gain, (width,))
+    for row in range(rows):
+        squares = np.float32(0.0)
+        for i in range(width):
+            squares += given[row, i] * given[row, i]
+        scale = _ONE / np.sqrt(squares / np.float32(width) + np.float32(eps))
+        for i in range(width):
+            normed[row, i] = widen(narrow(given[row, i] * scale * weight[i]))
+
+
+@compiled
+def widen_rows(given, wide) -> None:
+    """Rows [rows, width] of the bits of bfloat16 as float32."""
+    for row in range(given.shape[0]):
+        for i in range(given.shape[1]):
+            wide[row, i] = widen(given[row, i])
 
 
 @team_loop
