@@ -102,6 +102,16 @@ def narrow(typingctx: Any, value: Any) -> Any:  # noqa: ANN401
 
 
 @intrinsic
+def number_of(typingctx: Any, word: Any) -> Any:  # noqa: ANN401
+    """The float32 of its bits."""
+
+    def build(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:  # noqa: ANN401
+        return builder.bitcast(arguments[0], _FLOAT)
+
+    return types.float32(types.int32), build
+
+
+@intrinsic
 def low(typingctx: Any, pair: Any) -> Any:  # noqa: ANN401
     """Float32 of the first of two neighbours."""
 

@@ -318,23 +318,31 @@ CPU_IMPLEMENTATIONS = (
             ("laid_out", "fused_linear"),
             ("norm_linear", "fused_linear"),
             ("norm_swiglu", "fused_linear"),
-            ("norm_logits", "fused_linear"),
             ("add_linear", "fused_linear"),
             ("attend_fresh", "paged_attention"),
         )
     ),
-    Implementation(
-        op="run_layers",
-        name="numba",
-        address="kernels.decoder.numba_cpu:run_layers",
-        unsuited=_no_layout,
-        is_invariant=False,
+    *(
+        Implementation(
+            op=op,
+            name="numba",
+            address=f"kernels.{module}:{op}",
+            unsuited=_no_layout,
+            is_invariant=False,
+        )
+        for op, module in (
+            ("norm_logits", "fused_linear.numba_logits"),
+            ("run_layers", "decoder.numba_cpu"),
+        )
     ),
-    Implementation(
-        op="choose_tokens",
-        name="numba",
-        address="kernels.sampling.numba_cpu:choose_tokens",
-        unsuited=_no_loops,
+    *(
+        Implementation(
+            op=op,
+            name="numba",
+            address=f"kernels.sampling.numba_cpu:{op}",
+            unsuited=_no_loops,
+        )
+        for op in ("choose_highest", "choose_tokens")
     ),
 )
 """The library's products with compiled loops between them, all of them or none; and the choice."""

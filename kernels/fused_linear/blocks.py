@@ -32,13 +32,14 @@ def _lies_in_blocks(outputs: int, inputs: int) -> bool:
     """Found by looking at where the values of a weight of that shape come to lie."""
     if outputs % OUTPUTS or inputs % 2 or not hasattr(torch.ops.mkldnn, "data_ptr"):
         return False
-    plain = (torch.arange(outputs * inputs) % PATTERNS).to(torch.int16).view(outputs, inputs)
+    values = torch.arange(PATTERNS, dtype=torch.int16).repeat(outputs * inputs // PATTERNS + 1)
+    plain = values[: outputs * inputs].view(outputs, inputs)
     weight = laid_out(plain.view(torch.bfloat16))
     if int(torch.ops.mkldnn._nbytes(weight)) != plain.nbytes:
         return False
-    values = (ctypes.c_int16 * plain.numel()).from_address(_address(weight))
+    laid = (ctypes.c_int16 * plain.numel()).from_address(_address(weight))
     blocks = plain.view(outputs // OUTPUTS, OUTPUTS, inputs // 2, 2).transpose(1, 2)
-    return torch.equal(torch.frombuffer(values, dtype=torch.int16).view(blocks.shape), blocks)
+    return torch.equal(torch.frombuffer(laid, dtype=torch.int16).view(blocks.shape), blocks)
 
 
 def _address(weight: Tensor) -> int:

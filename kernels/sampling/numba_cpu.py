@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernels.numba_bits import compiled, doubles_at, exponential, floats_at, indices_at
+from kernels.numba_bits import (
+    compiled,
+    doubles_at,
+    exponential,
+    floats_at,
+    indices_at,
+    number_of,
+)
 from kernels.sampling import reference
 from kernels.sampling.reference import GREEDY_BELOW, MIX_A, MIX_B, WEYL, Choice, SamplingRules
 
@@ -21,7 +28,20 @@ _S12, _S20, _S27, _S30, _S31, _S32, _S44 = (
 )
 _HALF_WORD, _LOW_20 = np.uint64(0xFFFFFFFF), np.uint64(0xFFFFF)
 _MARGIN = np.float32(1.001 * 2.0**32)  # for what float32 rounds
+_SIGN, _MAGNITUDE = np.int32(31), np.int32(0x7FFFFFFF)
+_INFINITY, _MINUS_INFINITY = np.int32(0x7F800000), np.int32(-0x7F800001)  # as they are ordered
 GROUP = 32  # words that are asked together, two tokens each
+
+
+def choose_highest(logits: Tensor) -> Choice:
+    """See kernels.sampling.reference."""
+    if logits.dtype is not torch.float32:
+        return reference.choose_highest(logits)
+    rows, vocab = logits.shape
+    logits = logits.contiguous()
+    token_ids, finite = logits.new_empty(2, rows, dtype=torch.int64)
+    _choose_highest((logits.data_ptr(), token_ids.data_ptr(), finite.data_ptr()), rows, vocab)
+    return Choice(token_ids, finite.bool())
 
 
 def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Choice:
@@ -39,32 +59,60 @@ def choose_tokens(logits: Tensor, positions: Tensor, rules: SamplingRules) -> Ch
 
 
 @compiled
+def _choose_highest(addresses, rows, vocab):
+    given = floats_at(addresses[0], (rows, vocab))
+    chosen, finite = indices_at(addresses[1], (rows,)), indices_at(addresses[2], (rows,))
+    for row in range(rows):
+        highest = _highest(given[row])
+        finite[row] = highest >= 0 and np.isfinite(given[row, highest])
+        chosen[row] = max(highest, 0)
+
+
+@compiled
 def _choose(addresses, rows, vocab):
     given = floats_at(addresses[0], (rows, vocab))
     at, seeds = indices_at(addresses[1], (rows,)), indices_at(addresses[3], (rows,))
     temperatures = doubles_at(addresses[2], (rows,))
     chosen, finite = indices_at(addresses[4], (rows,)), indices_at(addresses[5], (rows,))
+    _choose_highest((addresses[0], *addresses[4:6]), rows, vocab)
     for row in range(rows):
-        highest = _highest(given[row])
-        finite[row] = highest >= 0 and np.isfinite(given[row, highest])
-        chosen[row] = max(highest, 0)
         if finite[row] and temperatures[row] >= GREEDY_BELOW:
             key = _mixed(np.uint64(seeds[row]) + np.uint64(at[row] + 1) * _WEYL)
-            chosen[row] = _race(given[row], highest, temperatures[row], key)
+            chosen[row] = _race(given[row], chosen[row], temperatures[row], key)
 
 
 @compiled
 def _highest(logits):
-    """The first of the highest; -1 where one is not a number."""
-    best, has_nan = logits[0], False
-    for token in range(len(logits)):
-        best = max(best, logits[token])
-        has_nan |= np.isnan(logits[token])
-    if has_nan:
+    """The first of the highest; -1 where one is not a number.
+
+    Ordered as whole numbers, of which vector instructions take the most: NaN lie beyond infinity.
+    """
+    words = logits.view(np.int32)
+    most = least = _ordered(words[0])
+    for token in range(1, len(words)):
+        place = _ordered(words[token])
+        most, least = max(most, place), min(least, place)
+    if most > _INFINITY or least < _MINUS_INFINITY:
         return -1
-    for token in range(len(logits)):
-        if logits[token] == best:
-            return token
+    return _first_of(logits, number_of(_ordered(most)))
+
+
+@compiled
+def _ordered(word):
+    """The bits of a float32 as a number that is greater for a greater float, and back again."""
+    return np.int32(word ^ ((word >> _SIGN) & _MAGNITUDE))
+
+
+@compiled
+def _first_of(logits, value):
+    for first in range(0, len(logits), GROUP):
+        group, is_here = logits[first : first + GROUP], False
+        for one in group:
+            is_here |= one == value
+        if is_here:
+            for token in range(len(group)):
+                if group[token] == value:
+                    return first + token
     return -1
 
 

@@ -6,12 +6,11 @@ import pytest
 import torch
 
 from engine.accelerator.cpu import CpuAccelerator
+from kernels.fused_linear.blocks import OUTPUTS, block_address
+from kernels.fused_linear.torch_cpu import laid_out
 
 if not (CpuAccelerator().target().has_laid_out_products and CpuAccelerator().target().has_numba):
     pytest.skip("no bfloat16 products of oneDNN, or no numba here", allow_module_level=True)
-
-from kernels.fused_linear.blocks import OUTPUTS, block_address
-from kernels.fused_linear.torch_cpu import laid_out
 
 
 def test_a_weight_that_lies_in_blocks_is_found_with_its_values():

@@ -40,8 +40,9 @@ def test_a_product_agrees_with_its_definition(case, rows):
 def test_a_cpu_gets_all_of_them_for_bfloat16_or_none():
     able = replace(HOST, has_laid_out_products=True, has_numba=True)
     served = {d.op for d in resolve(able, SHAPE, KernelChoice.AUTO).decisions
-              if d.implementation == "torch"}  # fmt: skip
-    assert served == {"laid_out", *OPS, "attend_fresh"}
+              if d.implementation in ("torch", "numba")}  # fmt: skip
+    chosen = {"choose_highest", "choose_tokens"}  # of any dtype
+    assert served == {"laid_out", *OPS, "attend_fresh", "run_layers", *chosen}
     for target, dtype, choice in (
         (CPU, "bfloat16", KernelChoice.AUTO),
         (replace(able, has_numba=False), "bfloat16", KernelChoice.AUTO),

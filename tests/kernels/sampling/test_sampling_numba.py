@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from kernels.cases_selection import choose_case
 from kernels.ops import REFERENCE
-from kernels.sampling.numba_cpu import choose_tokens
+from kernels.sampling.numba_cpu import choose_highest, choose_tokens
 from kernels.sampling.reference import SamplingRules
 
 VOCABS = st.sampled_from([1, 2, 3, 63, 64, 65, 127, 130, 1000])
@@ -29,9 +29,12 @@ def test_the_tokens_are_those_of_the_definition(vocab, temperature, scale, has_t
     exact = REFERENCE.choose_tokens(logits, positions, rules)
     assert torch.equal(found.is_finite, exact.is_finite)
     assert torch.equal(found.token_ids[found.is_finite], exact.token_ids[exact.is_finite])
+    highest, first = choose_highest(logits), REFERENCE.choose_highest(logits)
+    assert torch.equal(highest.is_finite, first.is_finite)
+    assert torch.equal(highest.token_ids[highest.is_finite], first.token_ids[first.is_finite])
 
 
-@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("value", [torch.nan, -torch.nan, torch.inf])
 @pytest.mark.parametrize("at", [0, 40, 64])
 def test_a_row_that_is_not_finite_is_told_and_spoils_no_other(value, at):
     logits, positions, rules = choose_case(65, is_narrow=False).make(
@@ -43,6 +46,7 @@ def test_a_row_that_is_not_finite_is_told_and_spoils_no_other(value, at):
     assert found.is_finite.tolist() == [True, False, True]
     assert torch.equal(found.token_ids[[0, 2]], expected.token_ids[[0, 2]])
     assert 0 <= found.token_ids[1] < 65
+    assert choose_highest(logits).is_finite.tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
