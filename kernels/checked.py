@@ -1,10 +1,10 @@
 """What `kernels.check` has found on devices: `configs/checked/sm_ARCH.json`, one an architecture.
 
 `python -m kernels.checked CHECK.json ... --write` makes it of the documents of a run in shares:
-of each operation those of the latest, and of earlier ones where these hold other cases. The
-registry's `checked_on` follows it; what differs is told, and exit code 1. An implementation is
-checked on an architecture where every case of its operation has run there on one state of its
-sources, and every check passed.
+of each operation those of the latest, and of earlier ones where these hold other cases; what is
+committed of operations that none of them holds is kept. The registry's `checked_on` follows it;
+what differs is told, and exit code 1. An implementation is checked on an architecture where every
+case of its operation has run there on one state of its sources, and every check passed.
 """
 
 from __future__ import annotations
@@ -35,24 +35,50 @@ Row = dict[str, object]
 Kind = tuple[str, str]  # operation and implementation
 
 
-def merged(documents: Sequence[Document], sources_at: Mapping[str, Sources]) -> dict[str, object]:
+def merged(
+    documents: Sequence[Document], sources_at: Mapping[str, Sources], before: Document | None = None
+) -> dict[str, object]:
     """One document of several; `sources_at` has the sources of each commit that they ran on.
+    `before` is an earlier such document, of which operations are kept that none of these holds.
 
     DocumentError where two hold some of the same cases of an operation, but neither all of the
     other's: their sums cannot be told apart.
     """
     latest = sorted(documents, key=lambda one: str(one["started_at"]), reverse=True)
-    taken = {op: list(_taken(op, latest)) for op in sorted({case.op for case in EVERY_CASE})}
-    used = [one for one in latest if any(one in mine for mine in taken.values())]
-    (arch,) = {_count(one, "arch") for one in used}
-    lacking = [key for op, mine in taken.items() for key in sorted(_keys(op) - _held(mine))]
-    runs = {tuple(str(one[name]) for name in SURROUNDINGS): one for one in used}
+    (arch,) = {_count(one, "arch") for one in latest}
+    lacking: list[str] = []
+    rows: list[Row] = []
+    for op in sorted({case.op for case in EVERY_CASE}):
+        mine = list(_taken(op, latest))
+        kept = [] if mine or before is None else list(_kept(op, before))
+        rows += kept or _rows(op, mine, sources_at, arch)
+        lacking += sorted(_lacking(op, before) if kept else _keys(op) - _held(mine))
     return {
         "format": FORMAT, "version": 1, "arch": arch,
-        "runs": [{name: one[name] for name in SURROUNDINGS} for one in runs.values()],
-        "lacking": lacking,
-        "results": [row for op, mine in taken.items() for row in _rows(op, mine, sources_at, arch)],
+        "runs": list(_runs(rows, [*latest, *rows_of(before or {}, "runs")])),
+        "lacking": lacking, "results": rows,
     }  # fmt: skip
+
+
+def _kept(op: str, before: Document) -> Iterator[Row]:
+    names = {one.name for one in IMPLEMENTATIONS if one.op == op}
+    for row in rows_of(before, "results"):
+        if row["op"] == op and row["implementation"] in names:
+            yield dict(row)
+
+
+def _lacking(op: str, before: Document | None) -> set[str]:
+    keys = _list(before or {}, "lacking")
+    return {str(key) for key in keys if str(key).partition(":")[0] == op}
+
+
+def _runs(rows: Sequence[Row], documents: Sequence[Document]) -> Iterator[Row]:
+    """On what the commits of some rows ran, each once."""
+    commits = {commit for row in rows for commit in _list(row, "commits")}
+    runs = [{name: one[name] for name in SURROUNDINGS} for one in documents]
+    yield from (
+        run for n, run in enumerate(runs) if run["commit"] in commits and run not in runs[:n]
+    )
 
 
 def _keys(op: str) -> set[str]:
@@ -163,13 +189,18 @@ def document_of(architecture: str) -> Document:
 
 def changed_since(implementation: Implementation) -> bool:
     """Whether its sources differ from those that were checked on some architecture."""
-    here = Sources(on_disk).digest(implementation.address)
+    here = _sources_here().digest(implementation.address)
     return any(
         row["sources"] != here
         for architecture in implementation.checked_on
         for row in rows_of(document_of(architecture), "results")
         if (row["op"], row["implementation"]) == (implementation.op, implementation.name)
     )
+
+
+@cache
+def _sources_here() -> Sources:
+    return Sources(on_disk)
 
 
 def differences(document: Document) -> Iterator[str]:
@@ -198,7 +229,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     found = list(earlier(options.documents, check.FORMAT))
     commits = {str(one["commit"]) for one in found}
-    document = merged(found, {commit: _sources(commit) for commit in commits})
+    before = document_of(f"sm_{found[0]['arch']}")
+    document = merged(found, {commit: _sources(commit) for commit in commits}, before)
     if options.write:
         FOLDER.mkdir(parents=True, exist_ok=True)
         path = FOLDER / f"sm_{document['arch']}.json"

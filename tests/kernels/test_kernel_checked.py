@@ -103,6 +103,20 @@ def test_parts_of_a_run_on_two_states_of_the_sources_do_not_count():
     assert not is_checked(merged(parts, {**SAME, "b": sources("import triton\n1")}))
 
 
+def test_operations_that_no_document_holds_are_kept_and_others_are_not():
+    norm = dict(row_of(merged([document("a", KEYS)], SAME)), op="rms_norm")
+    run = {**document("c", []), "device": "old"}
+    before = {"runs": [run], "results": [{**norm, "commits": ["c"]}, {**norm, "op": "swiglu"}],
+              "lacking": ["rotate: one"]}  # fmt: skip
+    found = merged([document("a", KEYS)], SAME, before)
+    by_op = {row["op"]: row for row in found["results"] if row["checks"]}
+    assert (by_op["rms_norm"]["commits"], by_op["swiglu"]["commits"]) == (["c"], ["a"])
+    assert ("rms_norm", "triton") in checked.checked(found)
+    assert [one["device"] for one in found["runs"]] == ["H", "old"]
+    assert not any(key.startswith("rms_norm") for key in found["lacking"])
+    assert any(key.startswith("rotate") for key in found["lacking"])
+
+
 def test_what_differs_from_the_registry_is_told(monkeypatch):
     found = merged([document("a", KEYS, passed=13)], SAME)
     (one,) = [i for i in IMPLEMENTATIONS if i.op == "swiglu"]
@@ -125,6 +139,7 @@ def test_a_kernel_has_changed_where_its_sources_differ_from_the_checked_ones(mon
 
 def test_the_command_writes_what_it_reads_and_tells_what_is_not_so(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(checked, "FOLDER", tmp_path / "checked")
+    document_of.cache_clear()
     monkeypatch.setattr(checked, "at_commit", lambda commit: files())
     file = tmp_path / "check.json"
     file.write_text(json.dumps(document("a", KEYS)))
