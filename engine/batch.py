@@ -10,12 +10,29 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodeShape:
-    """What is static of a uniform decode step: every one of its tensors has a shape of these."""
+class StepShape:
+    """What is static of a step that may be recorded: its tensors have shapes of these alone.
 
-    sequences: int  # padding included
-    rows: int  # of each sequence: its newest token, then drafts
+    First come sequences that decode, then chunks of prompts. How the chunks share their rows, the
+    device alone knows. The last chunk is padding, and owns the rows that no other does.
+    """
+
+    sequences: int  # that decode, padding included
+    rows: int  # of each of them: its newest token, then drafts
     context: int  # no row of the step lies at this position or beyond
+    chunks: int = 0  # padding included
+    chunk_rows: int = 0  # of all of them together
+
+    @property
+    def decode_rows(self) -> int:
+        """Rows of the sequences that decode: those of the chunks come after."""
+        return self.sequences * self.rows
+
+    @property
+    def starts(self) -> tuple[int, ...]:
+        """First row of every sequence and chunk, and the end; the first chunk takes all rows."""
+        end = self.decode_rows + self.chunk_rows
+        return (*range(0, self.decode_rows + 1, self.rows), *((end,) * self.chunks))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +61,13 @@ class ForwardBatch:
     decoder_rows: Tensor | None
     """Rows of T that run the decoder half, ascending; None = all (mode `off` or `mask`)."""
     logit_rows: Tensor  # [L] rows of T whose logits are wanted; each must be a decoder row
-    shape: DecodeShape | None = None
-    """Not None: a uniform decode step, run by the graph rule of `engine.models.protocol`.
+    shape: StepShape | None = None
+    """Not None: a step that decodes, or runs chunks besides if the shape has any, by the graph
+    rule of `engine.models.protocol`.
 
-    Then `query_start` and `context_length` are what the shape says at most, `decoder_start` is
-    not to be read, `decoder_floor` and `behind` are given, `decoder_rows` is None, and
-    `logit_rows` are all rows.
+    Then `query_start` is that of the shape, `context_length` what it says at most,
+    `decoder_start` is not to be read, `decoder_floor` and `behind` are given, `decoder_rows` is
+    None, and `logit_rows` are all rows that decode and the last row of every chunk.
     """
     live: Tensor | None = None
     """[T] bool; rows that are False are padding, see the graph rule. None = no padding."""

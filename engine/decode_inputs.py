@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from engine.batch import DecodeShape
+from engine.batch import StepShape
 from engine.sampling import ChoiceRule, slot_rule
 from engine.staging import StagingRing
 
@@ -29,16 +29,18 @@ if TYPE_CHECKING:
     Ints = NDArray[np.int64]
 
 SHORTEST_CONTEXT = 256
+CHUNK = "chunk_"  # before the names of numbers of chunks
 _DOUBLED_UP_TO = 8  # sequences; beyond, a bucket lies half way between two powers of two, too
 
 
 @dataclass(frozen=True, slots=True)
-class DecodeKey:
+class StepKey:
     """What is static of a step: shapes, and which rule of choice is the widest."""
 
-    shape: DecodeShape
+    shape: StepShape
     rule: ChoiceRule
     news: int  # blocks that the device may have to learn of
+    ngram: int = 1  # tokens that a row of a chunk brings: its own and those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +48,24 @@ class DecodeInputs:
     """A step on its way to the device. `numbers` is overwritten by the second step after it."""
 
     entries: tuple[ScheduledSequence, ...]
-    key: DecodeKey
+    key: StepKey
     numbers: Tensor  # flat int64 in host memory, as `fields_of(key)` lays it out
 
 
-def fields_of(key: DecodeKey) -> dict[str, int]:
+def fields_of(key: StepKey) -> dict[str, int]:
     """Names and sizes of the numbers of a step, in their order. Floats travel as their bits."""
-    count = key.shape.sequences
+    shape = key.shape
     per_sequence = ["slots", "live", "drafts", "decoder_start", "block_count", *key.rule.fields]
     news = ("table_rows", "table_columns", "table_blocks")
-    return dict.fromkeys(per_sequence, count) | dict.fromkeys(news, key.news)
+    decode = dict.fromkeys(per_sequence, shape.sequences) | dict.fromkeys(news, key.news)
+    if not shape.chunks:
+        return decode
+    per_chunk = ["slots", "first", "size", "decoder_start", "block_count", *key.rule.fields]
+    chunks = {f"{CHUNK}{name}": shape.chunks for name in per_chunk}
+    return decode | chunks | {f"{CHUNK}tokens": shape.chunk_rows * key.ngram}
 
 
-def split(numbers: Tensor, key: DecodeKey) -> dict[str, Tensor]:
+def split(numbers: Tensor, key: StepKey) -> dict[str, Tensor]:
     """The numbers of a step by name: views of `numbers`."""
     fields = fields_of(key)
     return dict(zip(fields, numbers.split(list(fields.values())), strict=True))
@@ -86,7 +93,7 @@ class Spare:
 
 
 @dataclass
-class _SlotFacts:
+class SlotFacts:
     """What does not change while a sequence holds its slot, by slot."""
 
     slots: int
@@ -98,7 +105,15 @@ class _SlotFacts:
         names = ("rule", "free_from", "decoder_start", *ChoiceRule.NARROWED.fields)
         self.columns = {name: np.zeros(self.slots, dtype=np.int64) for name in names}
 
-    def learn(self, entry: ScheduledSequence) -> None:
+    def gather(
+        self, entries: Sequence[ScheduledSequence], slots: Ints, generations: Ints
+    ) -> dict[str, Ints]:
+        """The facts of the sequences of a step, which hold these slots."""
+        for index in np.flatnonzero(self.generation[slots] != generations):
+            self._learn(entries[index])
+        return {name: column[slots] for name, column in self.columns.items()}
+
+    def _learn(self, entry: ScheduledSequence) -> None:
         """Note what holds for a sequence that has just got its slot."""
         slot, sequence = entry.slot.id, entry.sequence
         params = sequence.request.sampling
@@ -127,21 +142,19 @@ class _Members:
 
     @classmethod
     def of(
-        cls, entries: Sequence[ScheduledSequence], facts: _SlotFacts, most: int, spare: Spare
+        cls, entries: Sequence[ScheduledSequence], facts: SlotFacts, most: int, spare: Spare
     ) -> _Members:
         """Gather what `facts` knows of them, once it has met them all."""
         handles = tuple(entry.slot for entry in entries)
         slots, generations = np.array(handles, dtype=np.int64).T
-        for index in np.flatnonzero(facts.generation[slots] != generations):
-            facts.learn(entries[index])
-        columns = {name: column[slots] for name, column in facts.columns.items()}
+        columns = facts.gather(entries, slots, generations)
         rule, size = ChoiceRule(int(columns["rule"].max())), sequence_bucket(len(handles), most)
-        padded = {
-            "slots": _padded(slots, size, spare.slot),
-            "live": _padded(np.ones_like(slots), size, 0),
-            **{name: _padded(columns[name], size, 0) for name in ("decoder_start", *rule.fields)},
+        numbers = {
+            "slots": padded(slots, size, spare.slot),
+            "live": padded(np.ones_like(slots), size, 0),
+            **{name: padded(columns[name], size, 0) for name in ("decoder_start", *rule.fields)},
         }
-        return cls(handles, slots, generations, rule, columns["free_from"], padded)
+        return cls(handles, slots, generations, rule, columns["free_from"], numbers)
 
 
 class DecodeInputsBuilder:
@@ -160,7 +173,7 @@ class DecodeInputsBuilder:
         self._block_tokens = block_tokens
         self._most = most_sequences
         self._spare = spare
-        self._facts = _SlotFacts(most_sequences)
+        self._facts = SlotFacts(most_sequences)
         self._members: _Members | None = None  # of the newest step
         self._ring = StagingRing(device, torch.int64)
 
@@ -194,7 +207,7 @@ class DecodeInputsBuilder:
         numbers = self._ring.stage(values[name] for name in fields_of(key))
         return DecodeInputs(entries, key, numbers)
 
-    def _key(self, rows: _Rows, table: RequestTable) -> DecodeKey | None:
+    def _key(self, rows: _Rows, table: RequestTable) -> StepKey | None:
         members = rows.members
         known = table.has_newest(members.slots, members.generations)
         is_free = rows.settled >= members.free_from
@@ -206,18 +219,18 @@ class DecodeInputsBuilder:
         if table.count_news(members.slots, rows.blocks) > news:
             return None
         context = context_bucket(int(rows.first.max()) + per_sequence)
-        shape = DecodeShape(sequences=count, rows=per_sequence, context=context)
-        return DecodeKey(shape, members.rule, news)
+        shape = StepShape(sequences=count, rows=per_sequence, context=context)
+        return StepKey(shape, members.rule, news)
 
-    def _values(self, rows: _Rows, key: DecodeKey, table: RequestTable) -> dict[str, Ints]:
+    def _values(self, rows: _Rows, key: StepKey, table: RequestTable) -> dict[str, Ints]:
         count, spare = key.shape.sequences, self._spare
         news = table.news_of_blocks(rows.entries, rows.members.slots, rows.blocks)
         fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
         return {
             **rows.members.padded,
-            "drafts": _padded(rows.drafts, count, 0),
-            "block_count": _padded(rows.blocks, count, 0),
-            **{name: _padded(news[name], key.news, filler) for name, filler in fill.items()},
+            "drafts": padded(rows.drafts, count, 0),
+            "block_count": padded(rows.blocks, count, 0),
+            **{name: padded(news[name], key.news, filler) for name, filler in fill.items()},
         }
 
 
@@ -233,7 +246,8 @@ class _Rows:
     blocks: Ints  # how many
 
 
-def _padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:
-    padded = np.full(size, filler, dtype=np.int64)
-    padded[: len(values)] = values
-    return padded
+def padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:
+    """Values, and `filler` behind them up to so many."""
+    found = np.full(size, filler, dtype=np.int64)
+    found[: len(values)] = values
+    return found

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.cache.storage import CacheStorage
-    from engine.decode_inputs import DecodeKey, Spare
+    from engine.decode_inputs import Spare, StepKey
     from engine.models.protocol import Model
     from engine.request_table import RequestTable
     from kernels.ops import Ops
@@ -36,26 +36,18 @@ class DecodeStep:
     spare: Spare
     ops: Ops
 
-    def run(self, numbers: Tensor, key: DecodeKey) -> tuple[Tensor, ...]:
+    def run(self, numbers: Tensor, key: StepKey) -> tuple[Tensor, ...]:
         """Run the step that `numbers` tell, laid out by `key`.
 
         Returns one row: the chosen tokens [S * rows], whether each is finite, and how many
         drafts of each sequence stand [S].
         """
-        rows = _Rows.of(split(numbers, key), key, self.table)
-        guesses = self._draft(rows)
-        forward = self._forward_batch(rows, guesses)
-        logits = self.model.forward(forward, self.caches).logits
-        drafts = Drafts(guesses=guesses, counts=rows.ints["drafts"])
-        logits = logits.unflatten(0, (key.shape.sequences, key.shape.rows))
-        next_first = rows.first + 1
-        verdict = self.ops.verify(logits, drafts, next_first, rules_of(key.rule, rows.ints))
-        self.table.write(
-            rows.ints["slots"], next_first, verdict.token_ids, verdict.accepted, new=verdict.rows
-        )
-        return (verdict.row,)
+        rows = DecodeRows.of(split(numbers, key), key, self.table)
+        guesses = self.draft(rows)
+        logits = self.model.forward(self.forward_batch(rows, guesses), self.caches).logits
+        return (self.verify(rows, guesses, logits),)
 
-    def _draft(self, rows: _Rows) -> Tensor:
+    def draft(self, rows: DecodeRows) -> Tensor:
         """Guesses [S, rows - 1]."""
         length = rows.key.shape.rows - 1
         if not length:
@@ -70,7 +62,20 @@ class DecodeStep:
         )
         return self.model.draft(batch, self.caches).token_ids
 
-    def _forward_batch(self, rows: _Rows, guesses: Tensor) -> ForwardBatch:
+    def verify(self, rows: DecodeRows, guesses: Tensor, logits: Tensor) -> Tensor:
+        """Choose by logits [S * rows, vocab]; the table learns of it. Returns what `run` does."""
+        key, ints = rows.key, rows.ints
+        drafts = Drafts(guesses=guesses, counts=ints["drafts"])
+        logits = logits.unflatten(0, (key.shape.sequences, key.shape.rows))
+        next_first = rows.first + 1
+        verdict = self.ops.verify(logits, drafts, next_first, rules_of(key.rule, ints))
+        self.table.write(
+            ints["slots"], next_first, verdict.token_ids, verdict.accepted, new=verdict.rows
+        )
+        return verdict.row
+
+    def forward_batch(self, rows: DecodeRows, guesses: Tensor) -> ForwardBatch:
+        """What the model runs of the sequences that decode."""
         shape, ints = rows.key.shape, rows.ints
         count, each = shape.sequences, shape.rows
         line = torch.cat((rows.newest.flip(1), guesses), dim=1)
@@ -82,7 +87,7 @@ class DecodeStep:
             token_ids=seen[..., 0].flatten(),
             positions=(rows.first.unsqueeze(1) + number).flatten(),
             sequence_index=sequence_index.expand(-1, each).flatten().contiguous(),
-            query_start=tuple(range(0, (count + 1) * each, each)),
+            query_start=shape.starts,
             context_length=(shape.context - each,) * count,
             behind=shape.context - each - rows.first,
             lookback_ids=seen[..., 1:].flatten(0, 1),
@@ -100,17 +105,18 @@ class DecodeStep:
 
 
 @dataclass(frozen=True, slots=True)
-class _Rows:
-    """The sequences of a step, padding included."""
+class DecodeRows:
+    """The sequences of a step that decode, padding included."""
 
-    key: DecodeKey
+    key: StepKey
     ints: dict[str, Tensor]
     live: Tensor  # [S]
     first: Tensor  # [S] position of the newest token; 0 of padding
     newest: Tensor  # [S, ngram] the newest token and those before it; 0 of padding
 
     @classmethod
-    def of(cls, ints: dict[str, Tensor], key: DecodeKey, table: RequestTable) -> _Rows:
+    def of(cls, ints: dict[str, Tensor], key: StepKey, table: RequestTable) -> DecodeRows:
+        """Have the table take in what the step brings, and look up what it knows of them."""
         table.take_in(ints)
         live = ints["live"].bool()
         first, newest = table.newest(ints["slots"])

@@ -20,7 +20,7 @@ with quiet_imports(__name__):
     import torch
 
     from engine.accelerator.find import find_accelerator
-    from engine.batch import DecodeShape, ForwardBatch
+    from engine.batch import ForwardBatch, StepShape
     from engine.cache.storage import CacheStorage
     from engine.choices import AcceleratorKind, Precision
     from engine.config import EngineConfig
@@ -68,7 +68,7 @@ def decode_batch(sequences: int, context: int, device: str) -> ForwardBatch:
         decoder_floor=torch.zeros_like(each),
         decoder_rows=None,
         logit_rows=each,
-        shape=DecodeShape(sequences=sequences, rows=1, context=context),
+        shape=StepShape(sequences=sequences, rows=1, context=context),
     )
 
 

@@ -1,4 +1,4 @@
-"""Captured decode steps: recorded where a step of a shape is seen again, replayed from then on."""
+"""Captured steps: recorded where a step of a shape is seen again, replayed from then on."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.accelerator.interface import GraphRecorder, RecordedGraph
-    from engine.decode_inputs import DecodeInputs, DecodeKey
+    from engine.decode_inputs import DecodeInputs, StepKey
+    from engine.mixed_inputs import MixedInputs
 
 _log = logging.getLogger(__name__)
 
@@ -33,8 +34,8 @@ class _Program:
     patience: int = 1  # runs before it is recorded; twice as many each time it was pushed out
 
 
-class DecodeGraphs:
-    """Runs uniform decode steps of one device, in their order; `run` is `DecodeStep.run`.
+class StepGraphs:
+    """Runs steps of one device, in their order; `run` is `DecodeStep.run` or `MixedStep.run`.
 
     The first step of a key runs as it is, which compiles what it needs. The second one is
     recorded and replayed, as are all after it. Graphs that go beyond the recorder's budget
@@ -45,14 +46,14 @@ class DecodeGraphs:
     def __init__(
         self,
         recorder: GraphRecorder,
-        run: Callable[[Tensor, DecodeKey], tuple[Tensor, ...]],
+        run: Callable[[Tensor, StepKey], tuple[Tensor, ...]],
         device: str,
     ) -> None:
         self.replayed = 0
         self._recorder = recorder
         self._run = run
         self._device = device
-        self._programs: OrderedDict[DecodeKey, _Program] = OrderedDict()  # newest use last
+        self._programs: OrderedDict[StepKey, _Program] = OrderedDict()  # newest use last
 
     @property
     def held_bytes(self) -> int:
@@ -65,7 +66,7 @@ class DecodeGraphs:
         return sum(p.graph is not None for p in self._programs.values())
 
     @torch.inference_mode()
-    def run(self, inputs: DecodeInputs) -> tuple[Tensor, ...]:
+    def run(self, inputs: DecodeInputs | MixedInputs) -> tuple[Tensor, ...]:
         """What the step returns; overwritten by the next step of its key."""
         key, program = inputs.key, self._programs.get(inputs.key)
         if program is None:
@@ -83,7 +84,7 @@ class DecodeGraphs:
         self.replayed += 1
         return program.graph.replay()
 
-    def _record(self, key: DecodeKey, program: _Program) -> None:
+    def _record(self, key: StepKey, program: _Program) -> None:
         try:
             program.graph = self._recorder.record(lambda: self._run(program.numbers, key))
         except RuntimeError:
@@ -92,16 +93,19 @@ class DecodeGraphs:
             return
         self._make_room(key)
         _log.info(
-            "graph recorded sequences=%d rows=%d context=%d rule=%s graphs=%d mib=%d",
+            "graph recorded sequences=%d rows=%d context=%d chunks=%d chunk_rows=%d rule=%s "
+            "graphs=%d mib=%d",
             key.shape.sequences,
             key.shape.rows,
             key.shape.context,
+            key.shape.chunks,
+            key.shape.chunk_rows,
             key.rule.name,
             self.count,
             self.held_bytes // _MIB,
         )
 
-    def _make_room(self, newest: DecodeKey) -> None:
+    def _make_room(self, newest: StepKey) -> None:
         budget = self._recorder.budget_bytes()
         for key, program in list(self._programs.items()):
             if self.held_bytes <= budget or key == newest:

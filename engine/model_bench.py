@@ -25,7 +25,7 @@ with quiet_imports(__name__):
 
     from engine.accelerator.find import find_accelerator
     from engine.assembly import allocate_caches
-    from engine.batch import DecodeShape, ForwardBatch
+    from engine.batch import ForwardBatch, StepShape
     from engine.cache.storage import CacheStorage
     from engine.config import configure
     from engine.models.deepseek_v41.config import DeepseekV41Config
@@ -151,7 +151,7 @@ def fill(caches: CacheStorage) -> None:
 def decode_batch(subject: Subject, sequences: int, context: int) -> ForwardBatch:
     """The next row of each sequence, as a uniform decode step where the model can be captured."""
     device, count = subject.device, sequences
-    shape = DecodeShape(sequences=count, rows=1, context=_power_of_two(context + 1))
+    shape = StepShape(sequences=count, rows=1, context=_power_of_two(context + 1))
     rows = torch.arange(count, device=device)
     return ForwardBatch(
         **_inputs(subject, rows=count),

@@ -2,8 +2,9 @@
 
 A step is built on the host and submitted; nothing it does waits for the host, nor the host for
 it, until its results are asked for. What the next step needs of it stays on the device, in the
-request table. Uniform decode steps are padded to few shapes and, from the second one of a shape
-on, replayed from a graph (`engine/graphs.py`); all others run operation by operation.
+request table. Steps that decode, or run short chunks of prompts besides, are padded to few shapes
+and, from the second one of a shape on, replayed from a graph (`engine/recorded_steps.py`); all
+others run operation by operation.
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ import torch
 
 from engine import sampling
 from engine.cache.storage import CacheStorage
-from engine.decode_inputs import DecodeInputsBuilder, Spare, context_bucket
+from engine.decode_inputs import Spare, context_bucket
 from engine.decode_step import DecodeStep
 from engine.errors import EngineError
-from engine.graphs import DecodeGraphs
+from engine.recorded_steps import RecordedSteps
 from engine.request_table import RequestTable
 from engine.stats import GraphCounts
 from engine.step import StepResults
 from engine.step_inputs import StepInputsBuilder
-from engine.step_results import decode_results_of, results_of
+from engine.step_results import results_of
 from engine.step_tensors import StepTensors
 from kernels.ops import REFERENCE
 from kernels.plan import resolve
@@ -100,7 +101,6 @@ class ModelRunner:
         self._accelerator = accelerator
         self._failed: int | None = None  # the newest step that raised on the device
         facts, storage = model.facts, caches.device
-        config = resolved.config
         self._ngram = facts.ngram
         self._builder = StepInputsBuilder(
             ngram=facts.ngram,
@@ -117,16 +117,8 @@ class ModelRunner:
             device=accelerator.device,
             ops=self._ops,
         )
-        self._decodes: DecodeInputsBuilder | None = None
-        self._graphs: DecodeGraphs | None = None
+        self._recorded: RecordedSteps | None = None
         if caches.spare is not None and accelerator.recorder is not None:
-            self._decodes = DecodeInputsBuilder(
-                draft_length=resolved.draft_length,
-                block_tokens=config.block_tokens,
-                most_sequences=config.max_num_seqs,
-                spare=caches.spare,
-                device=accelerator.device,
-            )
             step = DecodeStep(
                 model=model,
                 caches=storage,
@@ -134,16 +126,11 @@ class ModelRunner:
                 spare=caches.spare,
                 ops=self._ops,
             )
-            self._graphs = DecodeGraphs(accelerator.recorder, step.run, accelerator.device)
+            self._recorded = RecordedSteps(step, resolved, accelerator.recorder, accelerator.device)
 
     def count_graphs(self) -> GraphCounts:
         """Of the graphs, and of the steps replayed so far."""
-        graphs = self._graphs
-        if graphs is None:
-            return GraphCounts()
-        return GraphCounts(
-            graphs=graphs.count, graph_bytes=graphs.held_bytes, replayed_steps=graphs.replayed
-        )
+        return self._recorded.count() if self._recorded is not None else GraphCounts()
 
     def launch(self, batch: ScheduledBatch) -> LaunchedStep:
         """Give a step to the device; at most one before it may be unfinished."""
@@ -158,11 +145,10 @@ class ModelRunner:
         """What the device is to do for the rows of a step, and how to read what it finds."""
         if not batch.sequences:
             return tuple, partial(StepResults.of_tokens, [], [])  # it only moves caches
-        decode = self._decodes.build(batch, self._table) if self._decodes is not None else None
-        if decode is not None:
-            assert self._graphs is not None, "decode steps are built for graphs"
+        recorded = self._recorded.prepare(batch) if self._recorded is not None else None
+        if recorded is not None:
             self.decoder_rows_run += batch.tokens
-            return partial(self._graphs.run, decode), partial(decode_results_of, decode)
+            return recorded
         inputs = self._builder.build(batch.sequences, self._table)
         self.decoder_rows_run += inputs.decoder_rows
         self.decoder_rows_skipped += batch.tokens - inputs.decoder_rows

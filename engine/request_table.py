@@ -94,6 +94,11 @@ class RequestTable:
         """How many of their `blocks` the device lacks, of holders that it knows."""
         return int((blocks - self._known_blocks[slots]).sum())
 
+    def count_missing(self, slots: Ints, generations: Ints, blocks: Ints) -> int:
+        """The same of holders of whom some are new to it."""
+        is_known = self._generations[slots] == generations
+        return int((blocks - self._known_blocks[slots] * is_known).sum())
+
     def take_in(self, ints: dict[str, Tensor]) -> None:
         """Add the blocks that `news` found."""
         if len(ints["table_rows"]):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from engine.batch import StepShape
 from engine.logprobs import entries
 from engine.step import StepResults
 from kernels.logprobs.reference import LogprobRows
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from engine.decode_inputs import DecodeInputs
+    from engine.mixed_inputs import MixedInputs
     from engine.request import TokenLogprob
     from engine.step import ScheduledSequence
     from engine.step_inputs import LogitSpan, StepInputs
@@ -46,11 +48,30 @@ def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> StepResul
 
 def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> StepResults:
     """The same of a uniform decode step, whose sequences have as many rows each, used or not."""
-    shape = inputs.key.shape
+    return _decoded(packed, inputs.key.shape, len(inputs.entries))
+
+
+def mixed_results_of(inputs: MixedInputs, *packed: Tensor) -> StepResults:
+    """The same of a step of sequences that decode, if any do, and of chunks."""
+    *decoded, chosen = packed
+    shape, own = inputs.key.shape, inputs.entries[inputs.decoding :]
+    each = StepShape(sequences=shape.chunks, rows=1, context=shape.context)
+    chunks = _decoded(chosen, each, len(own))
+    for index, entry in enumerate(own):
+        if not entry.samples:
+            chunks.token_ids[index], chunks.errors[index] = (), None
+    if not decoded:
+        return chunks
+    both = zip(_decoded(decoded[0], shape, inputs.decoding), chunks, strict=True)
+    return StepResults(*(ahead + behind for ahead, behind in both))
+
+
+def _decoded(packed: Tensor, shape: StepShape, count: int) -> StepResults:
+    """Of the first `count` sequences of one row that `DecodeStep.run` returns."""
     choices = shape.sequences * shape.rows
     numbers: Ints = packed.numpy()
     tokens, finite = numbers[:choices], numbers[choices : 2 * choices]
-    end = 2 * choices + len(inputs.entries)  # behind the entries there is padding
+    end = 2 * choices + count  # behind them there is padding
     stands: list[int] = numbers[2 * choices : end].tolist()
     chosen = zip(*tokens.reshape(-1, shape.rows).T.tolist(), strict=True)
     if shape.rows == 1:

@@ -68,6 +68,7 @@ class NullModel:
     """The `Model` protocol without weights."""
 
     can_capture = True
+    can_capture_chunks = False  # it reads on the host where sequences begin
 
     def __init__(self, source: NullSource) -> None:
         self.facts = source.model_facts

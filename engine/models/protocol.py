@@ -5,19 +5,21 @@ device operations, and replayed for other tokens, positions, slots and blocks. S
 `draft`, always) runs it
 
 - from tensors on the device alone: nothing is copied from or to the host, and no value is read;
-- in shapes that follow from `DecodeShape` alone. True positions are on the device, below
-  `shape.context`: what reads a context takes that as its width and leaves out what lies behind
-  each row's own position (a graph recorded at short contexts is replayed at long ones);
+- in shapes that follow from `StepShape` alone, though not how its chunks share their rows, which
+  `sequence_index` tells. True positions are on the device, below `shape.context`: what reads a
+  context takes that as its width and leaves out what lies behind each row's own position (a graph
+  recorded at short contexts is replayed at long ones);
 - in place: it writes no tensor but caches, and those it made itself;
-- with padding that nobody notices: rows that are not `live`. Those of whole sequences hold token
-  0 at position 0 of a spare slot and a spare block, which belong to nobody; any number of them
-  share those, so they may be written in any order. Those beyond the drafts of a live sequence
-  lie at the positions after, in its own rings, and in its own or the spare block, and are
-  overwritten before they are read. Padding chooses no expert, nor counts in a sum over rows;
+- with padding that nobody notices: rows that are not `live`. Those of whole sequences, and of the
+  last chunk, hold token 0 at position 0 of a spare slot and a spare block, which belong to
+  nobody; any number of them share those, so they may be written in any order. Those beyond the
+  drafts of a live sequence lie at the positions after, in its own rings, and in its own or the
+  spare block, and are overwritten before they are read. Padding chooses no expert, nor counts in
+  a sum over rows;
 - without compiling anything that a step of the same shape has not compiled before.
 
-A model states by `can_capture` that its operations, as resolved, keep the rule; if not, it is
-never given a shape.
+A model states by `can_capture` that its operations, as resolved, keep the rule for sequences that
+decode, and by `can_capture_chunks` for chunks beside them; if not, it is never given such a shape.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Model(Protocol):
     """Weights on one device and the forward over them. Not thread safe."""
 
     facts: ModelFacts
-    can_capture: bool  # keeps the graph rule
+    can_capture: bool  # keeps the graph rule for sequences that decode
+    can_capture_chunks: bool  # keeps it for chunks, too
 
     def cache_groups(self, *, max_backtrack: int) -> tuple[CacheGroup, ...]:
         """Declare the caches; rings hold the window and `max_backtrack` rows beyond it."""

@@ -51,6 +51,9 @@ class Context:
     positions: Tensor  # [T], rising by one within a sequence
     starts: tuple[int, ...]  # R + 1: sequence r has the rows from starts[r] to starts[r + 1]
     lengths: tuple[int, ...]  # R: tokens of the sequence, fresh ones included, at most
+    shared_from: int | None = None
+    """Not None: how the sequences from this number on share their rows, only `owner` tells; the
+    host's `starts` are as if the first of them had all. Those before it run one row each."""
 
     @property
     def blocks(self) -> Tensor:
@@ -66,17 +69,20 @@ class Context:
     @property
     def singles(self) -> int:
         """How many sequences run one row before the first that runs more."""
+        if self.shared_from is not None:
+            return self.shared_from
         steps = pairwise(self.starts)
         more = (r for r, (a, b) in enumerate(steps) if b - a != 1)
         return next(more, len(self.lengths))
 
     def runs(self) -> Iterator[range]:
-        """Neighbouring sequences of as many rows."""
+        """Neighbouring sequences of as many rows; none of those without."""
         sizes = [b - a for a, b in pairwise(self.starts)]
         first = 0
-        for _, group in groupby(sizes):
+        for size, group in groupby(sizes):
             count = sum(1 for _ in group)
-            yield range(first, first + count)
+            if size:
+                yield range(first, first + count)
             first += count
 
 
@@ -114,8 +120,23 @@ def attend_fresh(
     float32. Returns [T, queries * dim] in the dtype of qkv.
     """
     queries = insert_heads(qkv, heads, turn, cache, context)
+    if context.shared_from is not None:
+        context = _each_row(context)
     parts = [_attend_run(queries, heads, cache, context, run) for run in context.runs()]
     return torch.cat([queries[:0], *parts]).flatten(1)
+
+
+def _each_row(context: Context) -> Context:
+    """The same rows, each as if it were the one of its sequence."""
+    rows = len(context.owner)
+    return Context(
+        table=context.table[context.owner],
+        block_tokens=context.block_tokens,
+        owner=torch.arange(rows, device=context.owner.device),
+        positions=context.positions,
+        starts=tuple(range(rows + 1)),
+        lengths=(max(context.lengths),) * rows,
+    )
 
 
 def _attend_run(

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.batch import DecodeShape
+from engine.batch import StepShape
 from engine.config import EngineConfig
-from engine.decode_inputs import DecodeInputs, DecodeKey
-from engine.graphs import DecodeGraphs
+from engine.decode_inputs import DecodeInputs, StepKey
+from engine.graphs import StepGraphs
 from engine.request import FinishReason, Request, SamplingParams
 from engine.sampling import ChoiceRule
 from tests.engine.test_v41_property import EXACT, alone
@@ -309,11 +309,9 @@ def test_graphs_beyond_the_budget_push_out_those_used_longest_ago():
 
 def test_keys_that_do_not_fit_together_are_not_recorded_at_every_turn():
     recorder = FakeRecorder(budget=1)
-    graphs = DecodeGraphs(recorder, lambda numbers, key: (numbers + 1,), "cpu")
+    graphs = StepGraphs(recorder, lambda numbers, key: (numbers + 1,), "cpu")
     for turn in range(400):
-        key = DecodeKey(
-            DecodeShape(sequences=1, rows=1 + turn % 2, context=8), ChoiceRule.GREEDY, 1
-        )
+        key = StepKey(StepShape(sequences=1, rows=1 + turn % 2, context=8), ChoiceRule.GREEDY, 1)
         (found,) = graphs.run(DecodeInputs((), key, torch.tensor([turn])))
         assert found.tolist() == [turn + 1]
     assert 4 <= recorder.recorded <= 16

@@ -84,6 +84,7 @@ class HashModel:
     """The protocol of `engine.models.protocol.Model`, on a CPU."""
 
     can_capture = False
+    can_capture_chunks = False
 
     facts: ModelFacts = FACTS
     rows_run: list[int] = field(default_factory=list)  # rows of each forward

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from engine.accelerator.null import NullAccelerator, VirtualClock
 from engine.core import Engine
-from engine.graphs import DecodeGraphs
+from engine.graphs import StepGraphs
 from tests.fakes.recorder import FakeRecorder
 
 
@@ -46,7 +46,7 @@ class LateDevice(NullAccelerator):
 def _is_uniform(work):
     *_, run = work.args
     owner = getattr(getattr(run, "func", None), "__self__", None)
-    return isinstance(owner, DecodeGraphs)
+    return isinstance(owner, StepGraphs)
 
 
 def late_engine(config, source, delays):

@@ -67,6 +67,7 @@ class CausalModel:
         has_experts = any(config.has_experts(n) for n in range(config.num_hidden_layers))
         # The definition counts the rows of each expert on the host.
         self.can_capture = not has_experts or ops.run_experts is not REFERENCE.run_experts
+        self.can_capture_chunks = self.can_capture
         turns = scaled_frequencies(config.head_dim, config.rope)
         self._frequencies = turns.to(self._embedding.device, at_least_float32(dtype))
 
@@ -130,5 +131,6 @@ def _context(batch: ForwardBatch, caches: CacheStorage) -> Context:
         owner=batch.sequence_index,
         positions=batch.positions,
         starts=starts,
-        lengths=lengths if shape is None else (shape.context,) * shape.sequences,
+        lengths=lengths if shape is None else (shape.context,) * len(lengths),
+        shared_from=shape.sequences if shape is not None and shape.chunks else None,
     )

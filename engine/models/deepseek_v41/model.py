@@ -63,7 +63,7 @@ class DeepseekV41Model:
         self._config = config
         self._released = released_caches
         self._ops = ops
-        self.can_capture = ops.reads_caches
+        self.can_capture, self.can_capture_chunks = ops.reads_caches, False
         found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
         self._norm = found.wide("norm.weight")

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from engine.batch import DecodeShape
+from engine.batch import StepShape
 from engine.cache.storage import CacheStorage
 from engine.forward_bench import decode_batch
 from engine.llm import LLM
@@ -134,7 +134,7 @@ def test_padding_of_a_decode_step_changes_nothing(name):
             context_length=(context - 1,) * sequences,
             block_table=torch.nn.functional.pad(table, (0, context // 64 - 2)),
             logit_rows=each,
-            shape=DecodeShape(sequences=sequences, rows=1, context=context),
+            shape=StepShape(sequences=sequences, rows=1, context=context),
             live=each < 2,
         )
         caches = CacheStorage.allocate(
