@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from engine.models.registry import ModelSource
 
 FORMAT = "step bench"
-_DUMMIES: dict[str, Callable[[], ModelSource]] = {
+DUMMIES: dict[str, Callable[[], ModelSource]] = {
     "eight-layers": partial(V41DummySource, shape=EIGHT_LAYERS),
     **{name: partial(CausalDummySource.named, name) for name in SHAPES},
 }
@@ -87,7 +87,7 @@ def _steps(text: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.step_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
-    parser.add_argument("--shape", choices=sorted(_DUMMIES), help="random weights of a shape")
+    parser.add_argument("--shape", choices=sorted(DUMMIES), help="random weights of a shape")
     parser.add_argument(
         "--requests", type=positive_count, action="append", help="at once; repeatable"
     )
@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     pairs = (text.partition("=") for text in given.set)
     values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
     values["model"] = given.shape or given.model
-    source = LoadedOnce(_DUMMIES[given.shape]() if given.shape else CheckpointSource())
+    source = LoadedOnce(DUMMIES[given.shape]() if given.shape else CheckpointSource())
     before = [row for one in earlier(given.beside, FORMAT) for row in rows_of(one, "served")]
     document = _document(values, given.json)
     for draft_length in given.draft_length or [None]:

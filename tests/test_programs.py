@@ -48,6 +48,7 @@ def interrupted(program, module, *, name="__main__", answer=HEARD):
         ("kernels.tune", "torch"),
         ("kernels.aot", "torch"),
         ("engine.step_bench", "torch"),
+        ("engine.prompt_bench", "numpy"),
         ("engine.host_bench", "numpy"),
         ("engine.model_bench", "torch"),
         ("engine.forward_bench", "torch"),
