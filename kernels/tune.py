@@ -5,8 +5,10 @@ one with the least time, as a share of the best for each case, is kept for the c
 that asked. Candidates that do not compile are told and left out. `--dry-run` prints and writes
 nothing. `--check` first leaves out candidates that do not agree with the definition on the device,
 on the small cases and the smallest of a release that ask the table, in bfloat16; it has half of
-`--limit-s`. A table that could not be timed whole within `--limit-s` is told and not written. Run
-`python -m kernels.check` and `python -m kernels.aot --write` after it.
+`--limit-s`. A table that could not be timed whole within `--limit-s` is told and not written.
+`--share I/N` does nothing but check one of N shares of the candidates: processes side by side
+compile what a run after them finds in the compiler's cache. Run `python -m kernels.check` and
+`python -m kernels.aot --write` after it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ with quiet_imports(__name__):
     from kernels.bench import VALUE_BYTES
     from kernels.case import Arguments, Case, Run
     from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES, TIMED_CASES
-    from kernels.program import ended, seconds
+    from kernels.program import ended, seconds, share
     from kernels.registry import IMPLEMENTATIONS, load
     from kernels.stopwatch import Stopwatch, Work
     from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
@@ -92,6 +94,12 @@ def agreeing(
             kept.append(config)
             _say(f"{about} agrees in {len(found)} checks")
     return replace(tunable, candidates=tuple(kept))
+
+
+def share_of_candidates(tunable: Tunable, asked: str) -> Tunable:
+    """With the candidates of a share `I/N`, from 1."""
+    number, count = map(int, asked.split("/"))
+    return replace(tunable, candidates=tunable.candidates[number - 1 :: count])
 
 
 def checked_cases(tunable: Tunable, run: Run, device: torch.device) -> list[Case]:
@@ -214,9 +222,12 @@ def _agreeing(tunable: Tunable, is_late: Callable[[], bool]) -> Tunable:
 def _tune(tunable: Tunable, watch: Stopwatch, options: argparse.Namespace, arch: int) -> None:
     begun_s = time.monotonic()
 
-    def is_late(share: float = 1.0) -> bool:
-        return time.monotonic() - begun_s > share * options.limit_s
+    def is_late(part: float = 1.0) -> bool:
+        return time.monotonic() - begun_s > part * options.limit_s
 
+    if options.share is not None:
+        _agreeing(share_of_candidates(tunable, options.share), is_late)
+        return
     cases = [case for case in (*RELEASE_CASES, *TIMED_CASES) if case.op == tunable.op]
     if options.check:
         tunable = _agreeing(tunable, lambda: is_late(SHARE_OF_CHECKS))
@@ -242,6 +253,7 @@ def main() -> int:
     parser.add_argument("--name", action="append", help="only these tables")
     parser.add_argument("--dry-run", action="store_true", help="write nothing")
     parser.add_argument("--check", action="store_true", help="leave out what does not agree")
+    parser.add_argument("--share", type=share, metavar="I/N", help="only check one of N shares")
     parser.add_argument("--limit-s", type=seconds, default=600.0, help="for each table")
     options = parser.parse_args()
     arch = current_arch()

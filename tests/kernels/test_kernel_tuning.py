@@ -1,13 +1,22 @@
 """Tables of launch configurations: what is read, what is refused, what a tuning run keeps."""
 
 import json
+from dataclasses import replace
 
 import pytest
 import torch
 
 from kernels import tune, tuning
 from kernels.cases import SMALL_CASES
-from kernels.tune import Seen, agreeing, asks, best, checked_cases, write
+from kernels.tune import (
+    Seen,
+    agreeing,
+    asks,
+    best,
+    checked_cases,
+    share_of_candidates,
+    write,
+)
 from kernels.tuning import TableError, Tunable, chosen, forced
 
 ONE = Tunable(
@@ -87,6 +96,13 @@ def test_candidates_that_do_not_agree_are_left_out(capsys):
     told = capsys.readouterr().out
     assert "'BLOCK': 8} agrees in 2 checks\n" in told
     assert "'BLOCK': 16} is left out: error 2.00e-01 of 1.0e-02\n" in told
+
+
+def test_shares_of_candidates_hold_each_once():
+    three = replace(ONE, candidates=tuple({"BLOCK": block} for block in (8, 16, 32)))
+    shares = [share_of_candidates(three, f"{number}/2").candidates for number in (1, 2)]
+    assert shares == [({"BLOCK": 8}, {"BLOCK": 32}), ({"BLOCK": 16},)]
+    assert share_of_candidates(three, "1/1") == three
 
 
 def test_candidates_that_could_not_be_checked_in_time_are_left_out(capsys):
