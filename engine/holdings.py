@@ -55,8 +55,8 @@ class Holdings:
         if missing:
             sequence.blocks.extend(self.blocks.take(missing))
 
-    def grow_by_one(self, sequences: Many[Sequence]) -> None:
-        """Take a block for each; as many must be available."""
+    def grow_all(self, sequences: Many[Sequence]) -> None:
+        """Take a block for each, as often as it is named; as many must be available."""
         if sequences:
             for sequence, block in zip(sequences, self.blocks.take(len(sequences)), strict=True):
                 sequence.blocks.append(block)

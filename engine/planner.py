@@ -66,7 +66,7 @@ class Planner:
         if len(decoding) > plan.budget or len(growing) > holdings.blocks.available:
             self._place_all(dict.fromkeys(decoding, 1), plan)
             return
-        holdings.grow_by_one(growing)
+        holdings.grow_all(growing)
         plan.place_newest(decoding)
 
     def _place_all(self, wanted: dict[Sequence, int], plan: StepPlan) -> None:
@@ -129,20 +129,17 @@ class Planner:
         most, holdings = self._limits.draft_length, self._holdings
         block_tokens = self._limits.block_tokens
         drafts: dict[Sequence, int] = {}
-        growing: list[tuple[Sequence, int]] = []
-        missing = 0
+        growing: list[Sequence] = []
         for sequence, known in plan.known.items():
-            wanted = sequence.can_draft
+            wanted = sequence.last_length - sequence.most_tokens - 1  # `can_draft`, in line
             count = drafts[sequence] = most if wanted >= most else max(0, wanted)
             rows = sequence.computed + known + count
             if rows > len(sequence.blocks) * block_tokens:
-                missing += holdings.missing(sequence, rows)
-                growing.append((sequence, rows))
+                growing += [sequence] * holdings.missing(sequence, rows)
         is_tight = sum(drafts.values()) > plan.budget - kept
-        if is_tight or plan.short is not None or missing > holdings.blocks.available:
+        if is_tight or plan.short is not None or len(growing) > holdings.blocks.available:
             return False
-        for sequence, rows in growing:
-            holdings.grow(sequence, rows)
+        holdings.grow_all(growing)
         plan.draft_all(drafts)
         return True
 

@@ -7,6 +7,7 @@ its priority: nobody waits for ever.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from itertools import chain, repeat
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,7 @@ class Scheduler:
         check_prompt_fits(sequence.prompt_tokens, self.limits.longest_sequence, where=where)
         asked = sequence.request.sampling
         eos = () if asked.ignore_eos else (self.limits.eos_token_id,)
-        sequence.stops = frozenset((*asked.stop_token_ids, *eos))
+        sequence.stops = _shared(frozenset((*asked.stop_token_ids, *eos)))
         self._queues.add(sequence)
 
     def abort(self, request_id: RequestId, time_ns: int) -> bool:
@@ -118,6 +119,8 @@ class Scheduler:
         self._in_flight.remove(batch)
         if batch.decoding < len(batch.sequences):
             self._settle_prompts(batch, results)
+        if any(batch.columns.drafts):
+            self._take_back(batch, results)
         outputs = self._deliver(batch, results, time_ns)
         self._holdings.settle(batch.number)
         return outputs
@@ -189,12 +192,24 @@ class Scheduler:
                 self.counts.prompt_tokens += rows
                 sequence.prompt_logprobs.update(logprobs)
 
+    def _take_back(self, batch: ScheduledBatch, results: StepResults) -> None:
+        """Lengths counted with all drafts; now some fell."""
+        scheduled = batch.columns
+        for sequence, drafts, stand in zip(
+            scheduled.sequence, scheduled.drafts, results.accepted, strict=True
+        ):
+            fell = drafts - stand
+            sequence.least_tokens += stand
+            sequence.most_tokens -= fell
+            if sequence.computed:  # else it was preempted since, and starts anew
+                sequence.computed -= fell
+
     def _deliver(
         self, batch: ScheduledBatch, results: StepResults, time_ns: int
     ) -> list[RequestOutput]:
         """Hand out the tokens of a step; a loop of few calls, as hundreds go through it."""
-        scheduled, outputs, delivered = batch.columns, list[RequestOutput](), 0
-        finished = SequenceState.FINISHED
+        scheduled, outputs, finished = batch.columns, list[RequestOutput](), SequenceState.FINISHED
+        delivered = proposed = stood = 0
         found = zip(
             results.token_ids, results.accepted, results.logprobs, results.errors, strict=True
         )
@@ -214,11 +229,11 @@ class Scheduler:
             is_first = len(tokens) == sequence.prompt_tokens
             if sequence.stop_strings is not None or not sequence.stops.isdisjoint(token_ids):
                 token_ids, reason = sequence.until_stop(token_ids)
-                logprobs = logprobs[: len(token_ids)]
-            if drafts:
-                accepted = self._count_drafts(sequence, drafts, accepted, len(token_ids))
+                logprobs, accepted = logprobs[: len(token_ids)], min(accepted, len(token_ids))
             tokens += token_ids
             delivered += len(token_ids)
+            proposed += drafts
+            stood += accepted
             if reason is not None or len(tokens) >= sequence.last_length:
                 reason = self._end(sequence, reason)
             outputs.append(
@@ -231,19 +246,9 @@ class Scheduler:
                 ))
             )  # fmt: skip
         self.counts.output_tokens += delivered
+        self.counts.proposed_tokens += proposed
+        self.counts.accepted_tokens += stood
         return outputs
-
-    def _count_drafts(self, sequence: Sequence, drafts: int, stand: int, emitted: int) -> int:
-        """Take back the drafts that fell; how many of those that stand were emitted."""
-        fell = drafts - stand
-        sequence.least_tokens += stand
-        sequence.most_tokens -= fell
-        if sequence.computed:  # else it was preempted since, and starts anew
-            sequence.computed -= fell
-        accepted = min(stand, emitted)
-        self.counts.proposed_tokens += drafts
-        self.counts.accepted_tokens += accepted
-        return accepted
 
     def _end(self, sequence: Sequence, reason: FinishReason | None) -> FinishReason:
         """Learn from a sequence that ended by itself, and let it go; why it ended."""
@@ -272,3 +277,9 @@ class Scheduler:
                 continue
             why = f"its preparation failed: {error or 'it was cancelled'}"
             self._end_early(sequence, time_ns, FinishReason.ERROR, why)
+
+
+@lru_cache(maxsize=64)
+def _shared(stops: frozenset[int]) -> frozenset[int]:
+    """One set for all that end by the same tokens, as every step looks it up for each of them."""
+    return stops
