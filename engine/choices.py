@@ -67,7 +67,7 @@ class ReplayMode(StrEnum):
 
 
 class GraphMode(StrEnum):
-    """Whether decode steps are captured and replayed. AUTO: where device and kernels can."""
+    """Whether short steps are captured and replayed. AUTO: where device and kernels can."""
 
     AUTO = "auto"
     OFF = "off"

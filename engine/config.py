@@ -115,8 +115,9 @@ class EngineConfig:
     graphs: GraphMode = field(
         default=GraphMode.AUTO,
         metadata=says(
-            "Captured decode steps: auto is on an accelerator whose kernels read caches in place. "
-            "A CPU runs operation by operation: torch.compile would compile each shape for minutes."
+            "Captured steps, those with long chunks of prompts left out: auto is on an "
+            "accelerator whose kernels read caches in place. A CPU runs operation by "
+            "operation: torch.compile would compile each shape for minutes."
         ),
     )
     swap_tokens: int = field(

@@ -128,7 +128,7 @@ def _graphs(config: EngineConfig, cannot: bool) -> tuple[bool, str]:
         return False, "asked for"
     if cannot:
         return False, "the device cannot record its work"
-    return True, "decode steps are recorded if the kernels of the model read caches in place"
+    return True, "short steps are recorded if the kernels of the model read caches in place"
 
 
 def _chunk_tokens(config: EngineConfig) -> int:

@@ -28,7 +28,7 @@ class SchedulerCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class GraphCounts:
-    """Of captured decode steps."""
+    """Of captured steps."""
 
     graphs: int = 0
     graph_bytes: int = 0
@@ -59,8 +59,8 @@ class EngineStats:
         default=0, metadata=_since_start("Preemptions that kept their caches in host memory.")
     )
     steps: int = field(default=0, metadata=_since_start("Steps settled."))
-    graphs: int = field(default=0, metadata=_now("Captured decode steps held."))
-    graph_bytes: int = field(default=0, metadata=_now("Memory of the captured decode steps."))
+    graphs: int = field(default=0, metadata=_now("Captured steps held."))
+    graph_bytes: int = field(default=0, metadata=_now("Memory of the captured steps."))
     replayed_steps: int = field(
         default=0, metadata=_since_start("Steps that were replayed from a captured one.")
     )

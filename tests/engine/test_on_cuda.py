@@ -1,16 +1,22 @@
 """What only a CUDA device can show: the same texts as a processor's, and under every variant."""
 
+import random
 from dataclasses import replace
 
 import pytest
 import torch
 
 from engine.accelerator.cuda import CudaGraphRecorder
+from engine.config import EngineConfig
+from engine.core import Engine
 from engine.llm import LLM
-from engine.request import SamplingParams
+from engine.models.dummy_causal import CausalDummySource
+from engine.request import Request, SamplingParams
 from engine.step_bench import VARIANTS
 from kernels.cases import SMALL_CASES
 from kernels.check import check
+from tests.fakes.causal import DOCUMENTS, causal_config
+from tests.fakes.serving import run, text
 
 pytestmark = pytest.mark.cuda
 GREEDY = SamplingParams(temperature=0.0, max_tokens=24, ignore_eos=True)
@@ -83,6 +89,41 @@ def test_where_a_capture_fails_steps_run_as_they_are_and_say_the_same(
         stats = llm.stats()
     assert begun
     assert (stats.replayed_steps > 0) == some_are_replayed
+
+
+SMALL_QWEN3 = CausalDummySource(causal_config(DOCUMENTS["qwen3"]))
+
+
+def served_one_a_step(graphs, source, draft_length):
+    """What prompts say that come one a step, and shapes of recorded steps that have chunks."""
+    config = EngineConfig(
+        model="nano", dtype="float32", cache_format="plain", accelerator="cuda",
+        draft_length=draft_length, max_num_seqs=6, max_model_len=256, cache_tokens=2048,
+        prefill_chunk_tokens=48, graphs=graphs,
+    )  # fmt: skip
+    target = Engine(config, source=source)
+    draw, outputs = random.Random(0), []
+    vocabulary = target.limits.facts.vocab_size
+    for number in range(16):
+        prompt = tuple(draw.choices(range(3, vocabulary), k=draw.randint(5, 90)))
+        target.add_request(
+            Request(request_id=str(number), prompt_token_ids=prompt, sampling=GREEDY)
+        )
+        outputs += target.step()
+    outputs += run(target)
+    recorded = target._runner._recorded
+    programs = recorded._graphs._programs if recorded is not None else {}
+    shapes = {key.shape for key, p in programs.items() if p.graph is not None and key.shape.chunks}
+    return [text(outputs, str(number)) for number in range(16)], shapes
+
+
+@pytest.mark.parametrize(("source", "draft_length"), [(None, 5), (SMALL_QWEN3, 0)])
+def test_prompts_are_replayed_beside_what_decodes_and_say_the_same(source, draft_length):
+    told, none = served_one_a_step("off", source, draft_length)
+    found, shapes = served_one_a_step("auto", source, draft_length)
+    assert found == told
+    assert not none
+    assert any(shape.sequences for shape in shapes)
 
 
 @pytest.mark.parametrize("graphs", ["auto", "off"])

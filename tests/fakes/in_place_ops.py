@@ -15,17 +15,18 @@ from kernels.rotary.reference import rotate
 
 
 def insert_rows(cache, where, x, norm, turn):
-    """See kernels.cache_ops.reference; row by row: places may be negative, or equal."""
+    """See kernels.cache_ops.reference; places may be negative, or equal."""
     values = x if norm is None else rms_norm(x, norm.weight, norm.eps)
     values = rotate(values, turn)
     if cache.packing is not None:
         values = formats.pack(values, cache.packing)
-    values = values.to(cache.tensor.dtype)
-    for row in range(len(values)):
-        place, value = where[row : row + 1], values[row : row + 1]
-        at = place.clamp(min=0)
-        kept = torch.where((place >= 0)[:, None], value, cache.tensor.index_select(0, at))
-        cache.tensor.index_copy_(0, at, kept)
+    values, is_one = values.to(cache.tensor.dtype), where >= 0
+    if len(where):  # a row that goes nowhere is written as one that does, or as the first one is
+        other = is_one.long().argmax()[None]
+        place = where.clamp(min=0)
+        held = torch.where(is_one[other, None], values[other], cache.tensor[:1])
+        values = torch.where(is_one[:, None], values, held)
+        cache.tensor.index_copy_(0, torch.where(is_one, place, place[other]), values)
 
 
 def write_latents(x, pairs, norm, into, dtype):
@@ -33,8 +34,7 @@ def write_latents(x, pairs, norm, into, dtype):
     pooled = x
     if pairs is not None:
         pooled = pool_pairs(torch.cat((pairs.tails[pairs.old], x))[pairs.previous], x)
-        for row in range(len(x)):
-            pairs.tails.index_copy_(0, pairs.keep[row : row + 1], x[row : row + 1])
+        pairs.tails.index_copy_(0, pairs.keep, x)
     latents = rms_norm(pooled.to(dtype), norm.weight, norm.eps)
     latents = torch.where((into.where < 0)[:, None], 0, latents)
     insert_rows(into.cache, into.where, latents, None, into.turn)

@@ -29,6 +29,14 @@ class RecordingRefusedError(AssertionError):
     """No graph can hold this."""
 
 
+def _in_bounds(func, args):
+    """What is taken down runs on what lies there now, which may be of no step: positions, too."""
+    if func._schema.name != "aten::gather":
+        return args
+    source, dim, index = args
+    return source, dim, index.clamp(0, source.shape[dim] - 1)
+
+
 def _tensors(values):
     return [leaf for leaf in tree_leaves(values) if isinstance(leaf, torch.Tensor)]
 
@@ -58,7 +66,7 @@ class _Tape(TorchDispatchMode):
             if argument.alias_info is not None and argument.alias_info.is_write:
                 for tensor in _tensors(value):
                     self._keep(tensor)
-        given = func(*args, **kwargs)
+        given = func(*_in_bounds(func, args), **kwargs)
         places = {_place(t) for t in _tensors((args, kwargs))}
         fresh = [t for t in _tensors(given) if _place(t) not in places]
         self.own |= {_place(t) for t in fresh}

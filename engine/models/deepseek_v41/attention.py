@@ -20,9 +20,9 @@ from kernels.rotary.reference import Rotation
 
 if TYPE_CHECKING:
     from engine.models.deepseek_v41.config import DeepseekV41Config, LayerPlan
-    from engine.models.deepseek_v41.layout import Tile
     from engine.models.deepseek_v41.parameters import Weights
     from engine.models.deepseek_v41.step import Selection, Step
+    from engine.models.deepseek_v41.tiles import Tile
 
 
 class Projected(NamedTuple):

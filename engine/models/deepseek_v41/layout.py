@@ -1,12 +1,8 @@
-"""Index tables of one step, worked out once and shared by the layers of a half.
-
-Attention runs in tiles: either several short spans side by side, or some rows of a long one.
-A tile knows the window rows its queries share and how many global rows each query may see.
-"""
+"""Index tables of one step, worked out once and shared by the layers of a half."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -14,69 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.models.deepseek_v41.spans import (
-    SHORT_ROWS,
-    Span,
-    TileCost,
-    group_short,
-    rows_of_tile,
-)
+from engine.models.deepseek_v41.spans import Span, TileCost
+from engine.models.deepseek_v41.tiles import Tile, order_of, tiles_of
 from engine.staging import on_device
-from kernels.cache_ops.reference import paged_rows, ring_rows
+from kernels.cache_ops.reference import ring_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from engine.batch import ForwardBatch
-
-
-@dataclass(frozen=True, kw_only=True)
-class Group:
-    """Sequences whose rows lie in the same tiles; reads of their global rows are shared."""
-
-    block_table: Tensor  # [B, blocks]
-    end_position: int  # one past the newest position of any of them
-    reads: dict[str, Tensor] = field(default_factory=dict)
-
-    def global_rows(self, ratio: int, rows_per_block: int, count: int) -> Tensor:
-        """Physical rows of the first `count` global rows of each sequence: [B, count]."""
-        count = min(count, self.end_position // ratio)
-        logical = torch.arange(count, device=self.block_table.device)
-        return paged_rows(
-            self.block_table, logical.expand(len(self.block_table), -1), rows_per_block
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """Q queries of each of B spans. Padding repeats the last query of its span."""
-
-    group: Group
-    rows: Tensor  # [B, Q] row in the row set
-    positions: Tensor  # [B, Q]
-    end_position: int  # one past the newest position
-    window: int
-    window_rows: Tensor  # [B, window - 1 + Q] row in (old rows, rows of the step)
-    window_visible: Tensor  # [B, Q, window - 1 + Q]
-    floors: Tensor  # [B, Q] oldest visible position
-
-    def visible_counts(self, ratio: int) -> Tensor:
-        """Global rows that each query may see: [B, Q]."""
-        return (self.positions + 1) // ratio
-
-    @cached_property
-    def own_window_rows(self) -> Tensor:
-        """The window rows of each query by itself: [B * Q, window]."""
-        first = self.rows - self.rows[:, :1]  # column of its oldest window row
-        column = first.unsqueeze(-1) + torch.arange(self.window, device=self.rows.device)
-        return self.window_rows.gather(1, column.flatten(1)).view(-1, self.window)
-
-    @cached_property
-    def own_window_visible(self) -> Tensor:
-        """Which of `own_window_rows` the query sees: [B * Q, 1, window]."""
-        back = torch.arange(1 - self.window, 1, device=self.rows.device)
-        keys = self.positions.unsqueeze(-1) + back
-        return (keys >= self.floors.unsqueeze(-1)).flatten(0, 1).unsqueeze(1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +51,7 @@ class RowSet:
     longest: int
     end_position: int  # one past the newest position
     batch: ForwardBatch
-    spans: Sequence[Span]  # none of a uniform decode step, which needs no tiles
+    spans: Sequence[Span]  # none of a step of a shape, which needs no tiles
     table: Tensor  # [spans, 5] start, length, first position, floor, sequence
     sizes: LayoutSizes
 
@@ -130,7 +72,8 @@ class RowSet:
     @property
     def shared_tables(self) -> Tensor:
         """Block tables [tables, blocks], each that of as many consecutive rows."""
-        is_even = self.batch.shape is not None or len(self.batch.block_table) == 1
+        shape = self.batch.shape
+        is_even = len(self.batch.block_table) == 1 or (shape is not None and not shape.chunks)
         return self.batch.block_table if is_even else self.block_table
 
     @cached_property
@@ -155,29 +98,38 @@ class RowSet:
     @cached_property
     def tiles(self) -> tuple[Tile, ...]:
         """The tiles that attention runs in where it reads a copy of the cache."""
-        return _tiles(self.batch, self.spans, self.table, self.sizes)
+        return tiles_of(self.batch, self.spans, self.table, self.sizes.cost)
 
     @cached_property
     def order(self) -> Tensor | None:
         """Where each row lies in the tiles laid end to end; None = in order."""
-        return _order(self.tiles, len(self.positions))
+        return order_of(self.tiles, len(self.positions))
 
     def ring_write(self, rows: int) -> tuple[Tensor | None, Tensor]:
         """The newest rows of each span that a ring of `rows` keeps, and where they go.
 
         The first is None where the ring keeps every row of the set.
         """
-        where = ring_rows(self.slots, self.positions, rows)
         if self.longest <= rows:
-            return None, where
+            return None, ring_rows(self.slots, self.positions, rows)
+        if self.batch.shape is not None:
+            return None, self._ring_places(rows)
+        where = ring_rows(self.slots, self.positions, rows)
         kept = [range(s.start + max(0, s.length - rows), s.start + s.length) for s in self.spans]
         newest = on_device(np.concatenate([np.arange(r.start, r.stop) for r in kept]), where.device)
         return newest, where[newest]
 
+    def _ring_places(self, rows: int) -> Tensor:
+        """Where each row goes; rows that a ring does not keep go to that of padding."""
+        first, length = self.table[:, 2], self.table[:, 1]
+        is_kept = self.positions + rows >= (first + length)[self.sequences]
+        slots = torch.where(is_kept, self.slots, self.batch.slots[-1])
+        return ring_rows(slots, self.positions, rows)
+
     def with_floors(self) -> RowSet:
-        """The same rows of a uniform decode step, under the window floors of the decoder half."""
+        """The same rows of a step of a shape, under the window floors of the decoder half."""
         floor = self.batch.decoder_floor
-        assert floor is not None, "a uniform decode step has them on the device"
+        assert floor is not None, "a step of a shape has them on the device"
         floors = floor[self.sequences]
         return replace(self, floors=torch.where(self.positions >= floors, floors, 0))
 
@@ -208,87 +160,34 @@ def lay_out(batch: ForwardBatch, spans: Sequence[Span], sizes: LayoutSizes) -> R
     )
 
 
-def lay_out_decode(batch: ForwardBatch, sizes: LayoutSizes) -> RowSet:
-    """Tables of a uniform decode step, from the device alone; no window floors yet."""
-    assert batch.shape is not None, "the caller knows that it is one"
+def lay_out_shape(batch: ForwardBatch, sizes: LayoutSizes) -> RowSet:
+    """Tables of a step of a shape, from the device alone; no window floors yet."""
+    shape = batch.shape
+    assert shape is not None, "the caller knows that it has one"
     rows = RowSet(
         positions=batch.positions,
         slots=batch.slots[batch.sequence_index],
         sequences=batch.sequence_index,
         floors=torch.zeros_like(batch.positions),
-        longest=batch.shape.rows,
-        end_position=batch.shape.context,
+        longest=max(shape.rows, shape.chunk_rows),
+        end_position=shape.context,
         batch=batch,
         spans=(),
-        table=batch.positions.new_zeros(0, 5),
+        table=_table_of(batch) if shape.chunks else batch.positions.new_zeros(0, 5),
         sizes=sizes,
     )
-    assert rows.in_place, "rings hold the rows of a decode step, and kernels read them in place"
+    is_held = bool(shape.chunks) or rows.in_place
+    assert is_held, "rings hold the rows of a decode step, and kernels read them in place"
     return rows
 
 
-def _tiles(
-    batch: ForwardBatch, spans: Sequence[Span], table: Tensor, sizes: LayoutSizes
-) -> tuple[Tile, ...]:
-    number = {span.sequence: i for i, span in enumerate(spans)}
-    tiles = []
-    groups = group_short((s for s in spans if s.length <= SHORT_ROWS), sizes.cost)
-    groups += [(span,) for span in spans if span.length > SHORT_ROWS]
-    for members in groups:
-        chosen = on_device([number[s.sequence] for s in members], table.device)
-        group = Group(
-            block_table=batch.block_table[table[chosen, 4]],
-            end_position=max(span.end_position for span in members),
-        )
-        longest = max(span.length for span in members)
-        step = longest if longest <= SHORT_ROWS else rows_of_tile(members[0], sizes.cost)
-        for offset in range(0, longest, step):
-            part = range(offset, min(offset + step, longest))
-            end = max(span.first_position + min(part.stop, span.length) for span in members)
-            where = _TilePlace(group=group, chosen=chosen, part=part, end_position=end)
-            tiles.append(_tile(where, table, sizes.window))
-    return tuple(tiles)
+def _table_of(batch: ForwardBatch) -> Tensor:
+    """Start, length, first position, no floor and the number of each sequence: [R, 5].
 
-
-@dataclass(frozen=True, kw_only=True)
-class _TilePlace:
-    group: Group
-    chosen: Tensor  # [B] rows of the span table
-    part: range  # which rows of each span
-    end_position: int
-
-
-def _tile(place: _TilePlace, table: Tensor, window: int) -> Tile:
-    start, length, first, floor, _ = table[place.chosen].unsqueeze(-1).unbind(1)  # each [B, 1]
-    device, last = table.device, length - 1
-    relative = torch.arange(place.part.start, place.part.stop, device=device)
-    relative = torch.minimum(relative, last)  # [B, Q]
-    positions = first + relative
-    floors = torch.where(positions >= floor, floor, 0)
-    key = torch.arange(place.part.start - (window - 1), place.part.stop, device=device)  # [K]
-    key_positions = (first + key).unsqueeze(1)  # [B, 1, K]
-    old = place.chosen[:, None] * (window - 1) + (window - 1) + key
-    fresh = len(table) * (window - 1) + start + torch.minimum(key, last)
-    query = positions.unsqueeze(-1)
-    visible = (key_positions <= query) & (key_positions > query - window)
-    return Tile(
-        group=place.group,
-        rows=start + relative,
-        positions=positions,
-        end_position=place.end_position,
-        window=window,
-        window_rows=torch.where(key < 0, old, fresh),
-        window_visible=visible & (key_positions >= floors.unsqueeze(-1)),
-        floors=floors,
-    )
-
-
-def _order(tiles: Sequence[Tile], rows: int) -> Tensor | None:
-    if len(tiles) == 1 and tiles[0].rows.numel() == rows:
-        return None
-    flat = [tile.rows.flatten() for tile in tiles]
-    if not flat:
-        return None
-    laid = torch.cat(flat)
-    # Padding repeats a query, so whichever of the equal places wins holds the same result.
-    return laid.new_zeros(rows).index_copy_(0, laid, torch.arange(len(laid), device=laid.device))
+    The position of one without rows is any.
+    """
+    number = torch.arange(len(batch.slots) + 1, device=batch.slots.device)
+    starts = torch.searchsorted(batch.sequence_index, number)
+    start, number = starts[:-1], number[:-1]
+    first = batch.positions[start.clamp(max=len(batch.positions) - 1)]
+    return torch.stack((start, starts.diff(), first, torch.zeros_like(start), number), dim=1)

@@ -63,7 +63,7 @@ class DeepseekV41Model:
         self._config = config
         self._released = released_caches
         self._ops = ops
-        self.can_capture, self.can_capture_chunks = ops.reads_caches, False
+        self.can_capture = self.can_capture_chunks = ops.reads_caches
         found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
         self._norm = found.wide("norm.weight")
@@ -111,7 +111,7 @@ class DeepseekV41Model:
             stream = layer.block.run(stream, x, attend, batch.live, self._after(plan.layer))
             _record(capture, plan.layer, stream)
         self._write_context(taps, step, capture)
-        if batch.shape is None:
+        if batch.shape is None or batch.shape.chunks:
             stream = stream.rows(_logit_rows(batch))
         return ForwardOutput(logits=self._logits(stream))
 

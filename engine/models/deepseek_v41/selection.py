@@ -21,9 +21,9 @@ from kernels.topk.reference import positions_of, top_k_mask
 
 if TYPE_CHECKING:
     from engine.models.deepseek_v41.config import DeepseekV41Config
-    from engine.models.deepseek_v41.layout import Tile
     from engine.models.deepseek_v41.parameters import Weights
     from engine.models.deepseek_v41.step import Step
+    from engine.models.deepseek_v41.tiles import Tile
 
 
 @dataclass(frozen=True, kw_only=True)

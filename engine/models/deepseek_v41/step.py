@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.models.deepseek_v41.layout import LayoutSizes, RowSet, lay_out, lay_out_decode
+from engine.models.deepseek_v41.layout import LayoutSizes, RowSet, lay_out, lay_out_shape
 from engine.models.deepseek_v41.spans import all_spans, kept_spans
 from engine.staging import on_device
 from kernels.cache_ops.reference import paged_rows, ring_rows
@@ -111,7 +111,7 @@ class Step:
         if batch.shape is None:
             rows = lay_out(batch, all_spans(batch, truncated=False), sizes)
         else:
-            rows = lay_out_decode(batch, sizes)
+            rows = lay_out_shape(batch, sizes)
         self.encoder = Half.build(rows, rope)
         self.half = self.encoder
         self.published = Published(selections=[])
@@ -136,6 +136,8 @@ class Step:
     def old_tails(self) -> Tensor:
         """For each sequence of the batch, its newest cached position: [R]."""
         batch = self.batch
+        if batch.shape is not None and batch.shape.chunks:
+            return self.encoder.rows.table[:, 2] - 1
         if batch.shape is not None:
             return batch.positions[:: batch.shape.rows] - 1
         lengths = on_device(batch.context_length, batch.slots.device)
