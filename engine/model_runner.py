@@ -21,6 +21,7 @@ from engine.decode_inputs import Spare, context_bucket
 from engine.decode_step import DecodeStep
 from engine.errors import EngineError
 from engine.recorded_steps import RecordedSteps
+from engine.repeated_inputs import RepeatedInputs
 from engine.request_table import RequestTable
 from engine.stats import GraphCounts
 from engine.step import StepResults
@@ -102,12 +103,13 @@ class ModelRunner:
         self._failed: int | None = None  # the newest step that raised on the device
         facts, storage = model.facts, caches.device
         self._ngram = facts.ngram
-        self._builder = StepInputsBuilder(
+        builder = StepInputsBuilder(
             ngram=facts.ngram,
             replay_mode=resolved.replay_mode,
             eos_token_id=facts.eos_token_id,
             device=accelerator.device,
         )
+        self._builder = RepeatedInputs(builder, accelerator.device)
         self._ops = _choosing_ops(resolved, accelerator)
         self._table = RequestTable(
             rows=storage.slots,

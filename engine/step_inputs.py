@@ -63,7 +63,7 @@ class StepInputsBuilder:
     def __init__(
         self, *, ngram: int, replay_mode: ReplayMode, eos_token_id: int, device: str
     ) -> None:
-        self._columns = ngram - 1
+        self.columns = ngram - 1  # tokens before its rows that each sequence brings
         self._is_compact = replay_mode is ReplayMode.COMPACT
         self._eos_token_id = eos_token_id
         self._ints = StagingRing(device, torch.int64)
@@ -71,12 +71,12 @@ class StepInputsBuilder:
 
     def build(self, entries: tuple[ScheduledSequence, ...], table: RequestTable) -> StepInputs:
         """Lay out the rows of a step and upload its numbers; `table` says what it lacks."""
-        rows = _Rows.of(entries, self._columns)
+        rows = _Rows.of(entries, self.columns)
         logits = _LogitRows.of(entries, rows)
         rules = collect_rules(logits.groups, self._eos_token_id)
         kept = self._decoder_rows(entries, rows)
         values: dict[str, Ints | list[int]] = {
-            **rows.values(self._columns),
+            **rows.values(self.columns),
             **logits.values(),
             **_verification(entries, rows, logits),
             **table.news(entries),
@@ -142,7 +142,7 @@ class _Rows:
         number = self.offset[guesses] - self.known[self.owner[guesses]]
         longest = int(self.drafts.max())
         return {
-            "tokens": [t for entry in self.entries for t in _tokens(entry, columns)],
+            "tokens": [t for entry in self.entries for t in tokens_of(entry, columns)],
             "token_at": each + (self.owner + 1) * columns,
             "owner": self.owner,
             "offset": self.offset,
@@ -158,7 +158,7 @@ class _Rows:
         }
 
 
-def _tokens(entry: ScheduledSequence, columns: int) -> list[int]:
+def tokens_of(entry: ScheduledSequence, columns: int) -> list[int]:
     """Tokens of the rows, preceded by the `columns` before them."""
     guesses = [_UNKNOWN] * entry.drafts
     if entry.is_ahead:

@@ -94,12 +94,21 @@ class StepTensors:
         samplers = ints["samplers"]
         count, drafts = len(samplers), self.inputs.longest_draft
         chosen = choice.token_ids[ints["choice_of"].view(count, drafts + 1)]
-        guesses = self.tokens[ints["guess_of"].view(count, drafts)]
-        accepted = accept(guesses, chosen, ints["is_guess"].view(count, drafts).bool())
-        back = torch.arange(self.columns - 1, -1, -1, device=samplers.device)
-        before = self.tokens[ints["newest_at"][samplers][:, None] - back]
         lengths = (self.first + ints["known"])[samplers]
         slots = ints["slots"][samplers]
-        tokens = torch.cat((before, chosen), dim=1)
+        accepted = self._accepted(chosen) if drafts else torch.zeros_like(slots)
+        tokens = torch.cat((self._before(), chosen), dim=1) if self.columns else chosen
         self.table.write(slots, lengths - self.columns, tokens, accepted, new=drafts + 1)
         return accepted
+
+    def _accepted(self, chosen: Tensor) -> Tensor:
+        ints, shape = self.inputs.ints, (len(chosen), self.inputs.longest_draft)
+        guesses = self.tokens[ints["guess_of"].view(shape)]
+        return accept(guesses, chosen, ints["is_guess"].view(shape).bool())
+
+    def _before(self) -> Tensor:
+        """What stands before the newest token of each sequence that samples: [S, columns]."""
+        ints = self.inputs.ints
+        samplers = ints["samplers"]
+        back = torch.arange(self.columns - 1, -1, -1, device=samplers.device)
+        return self.tokens[ints["newest_at"][samplers][:, None] - back]
