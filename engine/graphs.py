@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _MIB = 2**20
+MOST_SHAPES = 256
+"""Shapes that are known at once: some tens serve one kind of load, and each graph holds hundreds
+of launches in the host's memory, too, which no budget counts."""
 
 
 @dataclass(slots=True)
@@ -70,6 +73,8 @@ class StepGraphs:
         """What the step returns; overwritten by the next step of its key."""
         key, program = inputs.key, self._programs.get(inputs.key)
         if program is None:
+            if len(self._programs) == MOST_SHAPES:
+                self._forget_oldest()
             program = _Program(torch.empty_like(inputs.numbers, device=self._device))
             self._programs[key] = program
         self._programs.move_to_end(key)
@@ -83,6 +88,11 @@ class StepGraphs:
             return results
         self.replayed += 1
         return program.graph.replay()
+
+    def _forget_oldest(self) -> None:
+        _, program = self._programs.popitem(last=False)
+        if program.graph is not None:
+            self._recorder.forget(program.graph)
 
     def _record(self, key: StepKey, program: _Program) -> None:
         try:

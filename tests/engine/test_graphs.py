@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from engine.batch import StepShape
 from engine.config import EngineConfig
 from engine.decode_inputs import DecodeInputs, StepKey
-from engine.graphs import StepGraphs
+from engine.graphs import MOST_SHAPES, StepGraphs
 from engine.request import FinishReason, Request, SamplingParams
 from engine.sampling import ChoiceRule
 from tests.engine.test_v41_property import EXACT, alone
@@ -316,6 +316,22 @@ def test_keys_that_do_not_fit_together_are_not_recorded_at_every_turn():
         assert found.tolist() == [turn + 1]
     assert 4 <= recorder.recorded <= 16
     assert graphs.count == 1
+
+
+def test_shapes_beyond_the_most_push_out_that_used_longest_ago():
+    recorder = FakeRecorder()
+    graphs = StepGraphs(recorder, lambda numbers, key: (numbers + 1,), "cpu")
+    keys = [
+        StepKey(StepShape(sequences=n + 1, rows=1, context=8), ChoiceRule.GREEDY, 1)
+        for n in range(MOST_SHAPES + 1)
+    ]
+    for key in keys:
+        for turn in range(2):
+            (found,) = graphs.run(DecodeInputs((), key, torch.tensor([turn])))
+            assert found.tolist() == [turn + 1]
+    assert (graphs.count, recorder.forgotten) == (MOST_SHAPES, 1)
+    graphs.run(DecodeInputs((), keys[1], torch.tensor([5])))
+    assert graphs.replayed == MOST_SHAPES + 2, "others are kept"
 
 
 class Failing(FakeRecorder):
