@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -35,6 +35,17 @@ class Heads:
     scale: float  # of the scores
     query_norm: Norm | None = None
     key_norm: Norm | None = None
+
+
+class Behind(NamedTuple):
+    """Some sequences, the last ones of a step, and their rows, counted from the first of those."""
+
+    row: int  # that first one, counted among all
+    longest: int  # rows of a sequence, at most
+    table: Tensor  # [R, blocks]
+    owner: Tensor  # [T] counted among all sequences
+    positions: Tensor  # [T]
+    first_rows: Tensor  # [R + 1]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,7 +77,25 @@ class Context:
         count = torch.arange(len(self.starts), device=self.owner.device)
         return torch.searchsorted(self.owner, count)
 
-    @property
+    @cached_property
+    def behind(self) -> Behind:
+        """What kernels take of the sequences from number `singles` on, made once a step.
+
+        Copies, so that they lie where kernels were compiled for whatever the number.
+        """
+        first = self.singles
+        row = self.starts[first]
+        longest = max(b - a for a, b in pairwise(self.starts[first:]))
+        return Behind(
+            row=row,
+            longest=longest,
+            table=self.table[first:].clone(),
+            owner=self.owner[row:].clone(),
+            positions=self.positions[row:].clone(),
+            first_rows=self.first_rows[first:] - row,
+        )
+
+    @cached_property
     def singles(self) -> int:
         """How many sequences run one row before the first that runs more."""
         if self.shared_from is not None:

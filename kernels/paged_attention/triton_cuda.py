@@ -11,8 +11,6 @@ their queries.
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import torch
 import triton
 import triton.language as tl
@@ -322,6 +320,11 @@ def tile_keys(dtype: torch.dtype) -> int:
     return KEYS if dtype == torch.bfloat16 else KEYS // 2
 
 
+def next_power_of_2(n: int) -> int:
+    """The same as Triton's, which takes 3 us a call: several of those a launch."""
+    return 1 << (n - 1).bit_length() if n > 0 else 0
+
+
 def decode_sizes(
     count: int, heads: Heads, longest: int, dtype: torch.dtype
 ) -> tuple[int, int, int, int]:
@@ -330,7 +333,7 @@ def decode_sizes(
     Splits as long as leave a program to every processor of the device.
     """
     wanted = longest * count * heads.keys // PROGRAMS
-    span = min(max(triton.next_power_of_2(wanted), 64), 512)
+    span = min(max(next_power_of_2(wanted), 64), 512)
     if dtype != torch.bfloat16:
         return 32, span // 32, 4, 2
     if span <= 256:
@@ -347,7 +350,7 @@ def attend_fresh(
     if single:
         decode(qkv, heads, turn, cache, context, out, single)
     if single < len(context.lengths):
-        extend(qkv, heads, turn, cache, context, out, single)
+        extend(qkv, heads, turn, cache, context, out)
     return out
 
 
@@ -367,7 +370,7 @@ def decode(
     longest = max(context.lengths[:count])
     keys, split, warps, stages = sizes or decode_sizes(count, heads, longest, qkv.dtype)
     is_early = starts_early(qkv) if early is None else early
-    splits = triton.cdiv(longest, keys * split)
+    splits = -(-longest // (keys * split))
     parts, tops = out, out
     if splits > 1:
         kind = {"dtype": torch.float32, "device": qkv.device}
@@ -397,7 +400,7 @@ def decode(
         IS_EARLY=is_early,
         QUERIES=heads.queries,
         HEADS=heads.keys,
-        GROUP=max(16, triton.next_power_of_2(heads.queries // heads.keys)),
+        GROUP=max(16, next_power_of_2(heads.queries // heads.keys)),
         BLOCK_TOKENS=context.block_tokens,
         DIM=heads.dim,
         KEYS=keys,
@@ -429,29 +432,32 @@ def extend(
     cache: Tensor,
     context: Context,
     out: Tensor,
-    first: int,
 ) -> None:
-    """The sequences from number `first` on, whatever rows they run."""
-    row = context.starts[first]
-    rest = slice(row, None)
-    count = len(context.lengths) - first
-    queries = torch.empty_like(out[rest])
+    """The sequences behind those that run one row each, whatever rows they run."""
+    behind = context.behind
+    row = behind.row
+    count, rows_behind = len(behind.table), len(behind.positions)
+    cos, sin = turn.cos, turn.sin
+    if row:
+        qkv, cos, sin, out = qkv[row:], cos[row:], sin[row:], out[row:]
+    queries = torch.empty_like(out)
     query_norm, key_norm = heads.query_norm, heads.key_norm
     has_norm = query_norm is not None and key_norm is not None
     chunk = 8
-    parts = triton.cdiv(heads.queries, chunk) + triton.cdiv(heads.keys, chunk)
-    insert_kernel[(len(qkv) - row, parts)](
-        qkv[rest],
+    parts = -(-heads.queries // chunk) - (-heads.keys // chunk)
+    table_stride = context.table.stride(0)
+    insert_kernel[(rows_behind, parts)](
+        qkv,
         query_norm.weight if has_norm else qkv,
         key_norm.weight if has_norm else qkv,
-        turn.cos[rest],
-        turn.sin[rest],
+        cos,
+        sin,
         cache,
         context.table,
-        context.owner[rest],
-        context.positions[rest],
+        behind.owner,
+        behind.positions,
         queries,
-        context.table.stride(0),
+        table_stride,
         qkv.stride(0),
         query_norm.eps if has_norm else 0.0,
         key_norm.eps if has_norm else 0.0,
@@ -463,18 +469,17 @@ def extend(
         CHUNK=chunk,
         num_warps=2,
     )
-    group = triton.next_power_of_2(heads.queries // heads.keys)
+    group = next_power_of_2(heads.queries // heads.keys)
     rows = max(1, TILE_ROWS // group)
-    longest = max(b - a for a, b in pairwise(context.starts[first:]))
-    tiles = triton.cdiv(longest, rows)
+    tiles = -(-behind.longest // rows)
     extend_kernel[(count * tiles * heads.keys,)](
         queries,
         cache,
-        context.table[first:],
-        context.positions[rest],
-        context.first_rows[first:] - row,
-        out[rest],
-        context.table.stride(0),
+        behind.table,
+        behind.positions,
+        behind.first_rows,
+        out,
+        table_stride,
         tiles,
         heads.scale * LOG2_E,
         QUERIES=heads.queries,
