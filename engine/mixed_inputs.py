@@ -213,6 +213,8 @@ class _Rows:
         """Whether there are chunks, few and short, and nobody asks for more than tokens."""
         if not 1 <= len(self.chunks) <= _CHUNKS[-1] or self.chunk_rows > MOST_ROWS:
             return False
+        if (self.first + self.known <= self.facts["decoder_start"]).all():
+            return False  # as it is, it runs no row through the decoder half
         is_known = not any(entry.is_ahead or entry.drafts for entry in self.chunks)
         is_quiet = not any(e.sequence.request.sampling.prompt_logprobs for e in self.chunks)
         is_free = bool((self.is_free | ~self.samples).all())

@@ -84,7 +84,7 @@ def measure(
     """Serve the load under every variant; `values` configure the engine."""
     device, once = Watched(EngineConfig.from_mapping(values).accelerator), LoadedOnce(source)
     passed = load.steps + _SKIPPED_STEPS
-    longest = max(load.prompt_tokens, _DECODING_PROMPT) + passed + 2
+    longest = max(load.prompt_tokens, _DECODING_PROMPT) + 6 * (passed + 4)
     room = {
         "max_num_seqs": load.decoding + 1,
         "max_model_len": longest,

@@ -73,6 +73,17 @@ def test_prompts_are_replayed_beside_drafts_and_say_what_each_says_alone(draft_l
     assert target.stats().replayed_steps > 8
 
 
+def test_a_chunk_that_the_decoder_half_need_not_run_is_run_as_it_is():
+    config = config_of(draft_length=0, max_num_batched_tokens=16, prefill_chunk_tokens=8)
+    target = erratic_engine(config, SOURCE, 1, FakeRecorder())
+    for number in range(4):  # two chunks before the rows that are kept, then two more
+        (request,) = asked(11)[10:]
+        target.add_request(replace(request, request_id=str(number)))
+        run(target)
+    assert target.stats().decoder_rows_skipped == 4 * 16
+    assert [shape.sequences for shape in mixed_shapes(target)] == [0]
+
+
 def test_chunks_of_long_prompts_are_replayed_and_padding_is_not_noticed():
     """Several chunks a step, some of which end between the two tokens of a global row."""
     config = config_of(draft_length=2, max_num_batched_tokens=40, prefill_chunk_tokens=7)
