@@ -216,7 +216,7 @@ class Engine:
         try:
             results = launched.wait()
         except BaseException as error:
-            _log.exception("step failed number=%d sequences=%d", batch.number, len(batch.sequences))
+            _log.exception("step failed number=%d sequences=%d", batch.number, len(batch.fields))
             self._scheduler.fail(batch, f"the step failed: {error}", self._clock_ns())
             if not isinstance(error, _DEVICE_FAILURES):
                 raise
@@ -248,7 +248,7 @@ class Engine:
             blocks_total=scheduler.limits.blocks,
             host_blocks_used=scheduler.host_blocks_used,
             batch_tokens=newest.tokens if newest is not None else 0,
-            batch_sequences=len(newest.sequences) if newest is not None else 0,
+            batch_sequences=len(newest.fields) if newest is not None else 0,
             steps=self._steps,
             scheduled_tokens=self._tokens,
             plan_s=self._plan_ns * _NS,

@@ -17,14 +17,15 @@ from engine.sampling import ChoiceRule, slot_rule
 from engine.staging import StagingRing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Sequence as Many
 
     from numpy.typing import NDArray
     from torch import Tensor
 
     from engine.cache.blocks import Handle
     from engine.request_table import RequestTable
-    from engine.step import ScheduledBatch, ScheduledSequence
+    from engine.sequence import Sequence
+    from engine.step import ScheduledBatch, SequenceColumns
 
     Ints = NDArray[np.int64]
 
@@ -47,7 +48,7 @@ class StepKey:
 class DecodeInputs:
     """A step on its way to the device. `numbers` is overwritten by the second step after it."""
 
-    entries: tuple[ScheduledSequence, ...]
+    sequences: int  # without padding
     key: StepKey
     numbers: Tensor  # flat int64 in host memory, as `fields_of(key)` lays it out
 
@@ -105,20 +106,17 @@ class SlotFacts:
         names = ("rule", "free_from", "decoder_start", *ChoiceRule.NARROWED.fields)
         self.columns = {name: np.zeros(self.slots, dtype=np.int64) for name in names}
 
-    def gather(
-        self, entries: Sequence[ScheduledSequence], slots: Ints, generations: Ints
-    ) -> dict[str, Ints]:
+    def gather(self, scheduled: SequenceColumns, slots: Ints, generations: Ints) -> dict[str, Ints]:
         """The facts of the sequences of a step, which hold these slots."""
-        for index in np.flatnonzero(self.generation[slots] != generations):
-            self._learn(entries[index])
+        for index in np.flatnonzero(self.generation[slots] != generations).tolist():
+            self._learn(scheduled.sequence[index], scheduled.slot[index])
         return {name: column[slots] for name, column in self.columns.items()}
 
-    def _learn(self, entry: ScheduledSequence) -> None:
+    def _learn(self, sequence: Sequence, handle: Handle) -> None:
         """Note what holds for a sequence that has just got its slot."""
-        slot, sequence = entry.slot.id, entry.sequence
-        params = sequence.request.sampling
+        slot, params = handle.id, sequence.request.sampling
         rule, numbers = slot_rule(params, sequence.seed)
-        self.generation[slot] = entry.slot.generation
+        self.generation[slot] = handle.generation
         values = {
             "rule": rule.value,
             "free_from": sequence.prompt_tokens + params.min_tokens,
@@ -141,13 +139,11 @@ class _Members:
     padded: dict[str, Ints]  # those of the numbers of a step that stay
 
     @classmethod
-    def of(
-        cls, entries: Sequence[ScheduledSequence], facts: SlotFacts, most: int, spare: Spare
-    ) -> _Members:
+    def of(cls, scheduled: SequenceColumns, facts: SlotFacts, most: int, spare: Spare) -> _Members:
         """Gather what `facts` knows of them, once it has met them all."""
-        handles = tuple(entry.slot for entry in entries)
+        handles = scheduled.slot
         slots, generations = np.array(handles, dtype=np.int64).T
-        columns = facts.gather(entries, slots, generations)
+        columns = facts.gather(scheduled, slots, generations)
         rule, size = ChoiceRule(int(columns["rule"].max())), sequence_bucket(len(handles), most)
         numbers = {
             "slots": padded(slots, size, spare.slot),
@@ -184,28 +180,20 @@ class DecodeInputsBuilder:
         and nobody asks for more than tokens. One that comes back from host memory is not known
         to the device, so its first step is of another kind.
         """
-        entries = batch.sequences
-        scheduled = batch.columns
-        if scheduled.known.count(1) < len(entries) or not all(scheduled.samples):
+        scheduled, count = batch.columns, len(batch.fields)
+        if scheduled.known.count(1) < count or not all(scheduled.samples):
             return None
         if self._members is None or scheduled.slot != self._members.handles:
-            self._members = _Members.of(entries, self._facts, self._most, self._spare)
-        columns = (
-            np.fromiter(column, np.int64, len(entries))
-            for column in (
-                scheduled.first,
-                scheduled.drafts,
-                scheduled.settled,
-                scheduled.block_count,
-            )
-        )
-        rows = _Rows(entries, self._members, *columns)
+            self._members = _Members.of(scheduled, self._facts, self._most, self._spare)
+        columns = (scheduled.first, scheduled.drafts, scheduled.settled, scheduled.block_count)
+        numbers = (np.fromiter(column, np.int64, count) for column in columns)
+        rows = _Rows(scheduled.holding, self._members, *numbers)
         key = self._key(rows, table)
         if key is None:
             return None
         values = self._values(rows, key, table)
         numbers = self._ring.stage(values[name] for name in fields_of(key))
-        return DecodeInputs(entries, key, numbers)
+        return DecodeInputs(count, key, numbers)
 
     def _key(self, rows: _Rows, table: RequestTable) -> StepKey | None:
         members = rows.members
@@ -224,7 +212,7 @@ class DecodeInputsBuilder:
 
     def _values(self, rows: _Rows, key: StepKey, table: RequestTable) -> dict[str, Ints]:
         count, spare = key.shape.sequences, self._spare
-        news = table.news_of_blocks(rows.entries, rows.members.slots, rows.blocks)
+        news = table.news_of_blocks(rows.holdings, rows.members.slots, rows.blocks)
         fill = {"table_rows": spare.slot, "table_columns": 0, "table_blocks": spare.block}
         return {
             **rows.members.padded,
@@ -238,7 +226,7 @@ class DecodeInputsBuilder:
 class _Rows:
     """A step that only decodes."""
 
-    entries: tuple[ScheduledSequence, ...]
+    holdings: tuple[list[Handle], ...]
     members: _Members
     first: Ints  # at most
     drafts: Ints
@@ -246,7 +234,7 @@ class _Rows:
     blocks: Ints  # how many
 
 
-def padded(values: Sequence[int] | Ints, size: int, filler: int) -> Ints:
+def padded(values: Many[int] | Ints, size: int, filler: int) -> Ints:
     """Values, and `filler` behind them up to so many."""
     found = np.full(size, filler, dtype=np.int64)
     found[: len(values)] = values

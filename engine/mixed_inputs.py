@@ -178,7 +178,7 @@ class _Rows:
         slots, generations = np.array(columns.slot, dtype=np.int64).T
         known, samples = np.array(columns.known), np.array(columns.samples)
         decodes = (known == 1) & samples & table.has_newest(slots, generations)
-        found = facts.gather(entries, slots, generations)
+        found = facts.gather(columns, slots, generations)
         return cls(
             entries=entries,
             slots=slots,

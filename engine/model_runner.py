@@ -145,7 +145,7 @@ class ModelRunner:
         self, batch: ScheduledBatch
     ) -> tuple[Callable[[], tuple[Tensor, ...]], Callable[..., StepResults]]:
         """What the device is to do for the rows of a step, and how to read what it finds."""
-        if not batch.sequences:
+        if not batch.fields:
             return tuple, partial(StepResults.of_tokens, [], [])  # it only moves caches
         recorded = self._recorded.prepare(batch) if self._recorded is not None else None
         if recorded is not None:

@@ -70,12 +70,12 @@ class RepeatedInputs:
 
     def _repeat(self, kept: _Kept, entries: Entries, table: RequestTable) -> StepInputs:
         counts = np.array([entry.block_count for entry in entries])
-        columns = self._builder.columns
+        columns, holdings = self._builder.columns, [entry.holding for entry in entries]
         moved = self._ring.upload(
             {
                 "tokens": [token for entry in entries for token in tokens_of(entry, columns)],
                 "first": [entry.first for entry in entries],
-                **table.news_of_blocks(entries, kept.slots, counts),
+                **table.news_of_blocks(holdings, kept.slots, counts),
             }
         )
         return replace(

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from engine.cache.blocks import Handle
     from engine.step import ScheduledSequence
     from kernels.ops import Ops
 
@@ -64,12 +65,12 @@ class RequestTable:
         assert self._has_tokens[slots[is_ahead]].all(), "a row is read before it is written"
         self._has_tokens[slots] |= np.array([entry.samples for entry in entries])
         counts = np.array([entry.block_count for entry in entries])
-        return self.news_of_blocks(entries, slots, counts)
+        return self.news_of_blocks([entry.holding for entry in entries], slots, counts)
 
     def news_of_blocks(
-        self, entries: Sequence[ScheduledSequence], slots: Ints, counts: Ints
+        self, holdings: Sequence[list[Handle]], slots: Ints, counts: Ints
     ) -> dict[str, Ints | list[int]]:
-        """The same of entries that have run here before, in these slots, with so many blocks."""
+        """The same of those that have run here before, in these slots, with so many blocks."""
         lacking = np.flatnonzero(self._known_blocks[slots] < counts)
         if not len(lacking):
             return {"table_rows": [], "table_columns": [], "table_blocks": []}
@@ -77,8 +78,8 @@ class RequestTable:
         known = self._known_blocks[slots]
         missing = counts - known
         start = np.cumsum(missing) - missing  # of each one's first among all that are missing
-        holdings = [entries[index].holding for index in lacking.tolist()]
-        new = zip(holdings, known.tolist(), counts.tolist(), strict=True)
+        held_by = [holdings[index] for index in lacking.tolist()]
+        new = zip(held_by, known.tolist(), counts.tolist(), strict=True)
         self._known_blocks[slots] = counts
         return {
             "table_rows": np.repeat(slots, missing),

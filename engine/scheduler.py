@@ -18,14 +18,14 @@ from engine.queues import Queues
 from engine.request import FinishReason, RequestOutput
 from engine.sequence import Sequence, SequenceState, check_prompt_fits
 from engine.stats import SchedulerCounts
-from engine.step import ScheduledBatch, ScheduledSequence
+from engine.step import ScheduledBatch
 from engine.tuples import new_tuple
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from engine.request import RequestId
-    from engine.step import SchedulerLimits, StepPlan, StepResults
+    from engine.step import SchedulerLimits, SequenceFields, StepPlan, StepResults
 
 
 class Scheduler:
@@ -117,7 +117,7 @@ class Scheduler:
         """Take in the results of the oldest step in flight; returns what clients should hear."""
         assert batch is self._in_flight[0], "steps settle in the order of their plans"
         self._in_flight.remove(batch)
-        if batch.decoding < len(batch.sequences):
+        if batch.decoding < len(batch.fields):
             self._settle_prompts(batch, results)
         if any(batch.columns.drafts):
             self._take_back(batch, results)
@@ -156,19 +156,17 @@ class Scheduler:
 
     def _commit(self, plan: StepPlan) -> ScheduledBatch:
         """Fix what each sequence runs, and count with the most that may come of it."""
-        number, entries = plan.number, list[ScheduledSequence]()
+        number, fields = plan.number, list["SequenceFields"]()
         dealt = chain(plan.drafts.values(), repeat(0))
         for (sequence, known), drafts in zip(plan.known.items(), dealt, strict=False):
             first, settled, blocks = sequence.computed, len(sequence.tokens), sequence.blocks
             slot, least, most = sequence.slot, sequence.least_tokens, sequence.most_tokens
             assert slot is not None, "what runs has a slot"
             samples = first + known == most
-            entries.append(
-                new_tuple(ScheduledSequence, (
-                    sequence, first, known, drafts, settled, samples, least > settled,
-                    slot, blocks, len(blocks),
-                ))
-            )  # fmt: skip
+            fields.append((
+                sequence, first, known, drafts, settled, samples, least > settled,
+                slot, blocks, len(blocks),
+            ))  # fmt: skip
             sequence.computed = first + known + drafts
             sequence.last_step = number
             if samples:
@@ -176,7 +174,7 @@ class Scheduler:
                 sequence.most_tokens = most + 1 + drafts
         return ScheduledBatch(
             number,
-            tuple(entries),
+            tuple(fields),
             decoding=plan.decoding,
             tokens=self.limits.max_num_batched_tokens - plan.budget,
             swaps_out=tuple(plan.swaps_out),
@@ -184,8 +182,9 @@ class Scheduler:
         )
 
     def _settle_prompts(self, batch: ScheduledBatch, results: StepResults) -> None:
-        founds = zip(results.prompt_logprobs, results.errors, strict=True)
-        for entry, (logprobs, error) in zip(batch.sequences, founds, strict=True):
+        own = slice(batch.decoding, None)
+        found = zip(results.prompt_logprobs[own], results.errors[own], strict=True)
+        for entry, (logprobs, error) in zip(batch.sequences[own], found, strict=True):
             sequence = entry.sequence
             rows = min(entry.known, sequence.prompt_tokens - entry.first)
             if rows > 0 and error is None and sequence.state is not SequenceState.FINISHED:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from engine.tuples import new_tuple
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -81,6 +83,12 @@ class CacheMove:
     host: HostCopy
 
 
+SequenceFields: TypeAlias = (
+    "tuple[Sequence, int, int, int, int, bool, bool, Handle, list[Handle], int]"
+)
+"""Those of a `ScheduledSequence`, as a plain tuple, which takes a third of the time to make."""
+
+
 class SequenceColumns(NamedTuple):
     """The fields of all scheduled sequences of a step, a column each.
 
@@ -104,7 +112,7 @@ class ScheduledBatch:
     """One step: first what leaves the device, then what comes back, then the rows."""
 
     number: int
-    sequences: tuple[ScheduledSequence, ...]
+    fields: tuple[SequenceFields, ...]  # of the sequences that it runs
     tokens: int = 0  # rows that the step runs
     swaps_out: tuple[CacheMove, ...] = ()
     swaps_in: tuple[CacheMove, ...] = ()
@@ -113,12 +121,17 @@ class ScheduledBatch:
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing for the device to do."""
-        return not (self.sequences or self.swaps_out)
+        return not (self.fields or self.swaps_out)
 
     @cached_property
     def columns(self) -> SequenceColumns:
-        """Those of the sequences."""
-        return SequenceColumns(*zip(*self.sequences, strict=True))
+        """What it runs, for loops over hundreds."""
+        return SequenceColumns(*zip(*self.fields, strict=True))
+
+    @cached_property
+    def sequences(self) -> tuple[ScheduledSequence, ...]:
+        """What it runs, one by one."""
+        return tuple(new_tuple(ScheduledSequence, fields) for fields in self.fields)
 
 
 @dataclass(kw_only=True)

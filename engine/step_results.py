@@ -48,7 +48,7 @@ def results_of(inputs: StepInputs, packed: Tensor, *wanted: Tensor) -> StepResul
 
 def decode_results_of(inputs: DecodeInputs, packed: Tensor) -> StepResults:
     """The same of a uniform decode step, whose sequences have as many rows each, used or not."""
-    return _decoded(packed, inputs.key.shape, len(inputs.entries))
+    return _decoded(packed, inputs.key.shape, inputs.sequences)
 
 
 def mixed_results_of(inputs: MixedInputs, *packed: Tensor) -> StepResults:

@@ -312,7 +312,7 @@ def test_keys_that_do_not_fit_together_are_not_recorded_at_every_turn():
     graphs = StepGraphs(recorder, lambda numbers, key: (numbers + 1,), "cpu")
     for turn in range(400):
         key = StepKey(StepShape(sequences=1, rows=1 + turn % 2, context=8), ChoiceRule.GREEDY, 1)
-        (found,) = graphs.run(DecodeInputs((), key, torch.tensor([turn])))
+        (found,) = graphs.run(DecodeInputs(0, key, torch.tensor([turn])))
         assert found.tolist() == [turn + 1]
     assert 4 <= recorder.recorded <= 16
     assert graphs.count == 1
