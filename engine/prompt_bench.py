@@ -5,13 +5,17 @@ graphs on and off. The two take turns, one pass each a round; the first round is
 it compiles and records. Without overlap, so that the time of a step is all there is of it: plan,
 launch, the device's work, settle. `busy` is the device's part, by marks in its own order. Texts
 must be the same in all rounds of a variant; `other` counts requests that say something else with
-graphs off, where a sum that is split otherwise may turn a near tie.
+graphs off, where a sum that is split otherwise may turn a near tie. `--profile N` also tells which
+N functions of the host take longest with graphs off, in a pass of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
+import io
 import json
+import pstats
 import random
 import sys
 import time
@@ -83,6 +87,33 @@ def measure(
 ) -> Iterator[PromptSteps]:
     """Serve the load under every variant; `values` configure the engine."""
     device, once = Watched(EngineConfig.from_mapping(values).accelerator), LoadedOnce(source)
+    engines = {name: _engine(once, values, load, device, name) for name in VARIANTS}
+    samples = {name: _Samples() for name in VARIANTS}
+    for number in range(load.rounds + 1):
+        for name, engine in engines.items():
+            _pass(engine, device, load, samples[name] if number else _Samples())
+    *_, plain = samples.values()
+    for name, found in samples.items():
+        yield _found(name, found, plain)
+
+
+def profile(
+    source: ModelSource, values: dict[str, ConfigValue], load: PromptLoad, functions: int
+) -> str:
+    """Which functions of the host take longest with graphs off, as `pstats` tells it."""
+    device = Watched(EngineConfig.from_mapping(values).accelerator)
+    *_, name = VARIANTS
+    engine = _engine(LoadedOnce(source), values, load, device, name)
+    _pass(engine, device, load, _Samples())
+    profiler, told = cProfile.Profile(), io.StringIO()
+    profiler.runcall(_pass, engine, device, load, _Samples())
+    pstats.Stats(profiler, stream=told).sort_stats("tottime").print_stats(functions)
+    return told.getvalue()
+
+
+def _engine(
+    source: LoadedOnce, values: dict[str, ConfigValue], load: PromptLoad, device: Watched, name: str
+) -> Engine:
     passed = load.steps + _SKIPPED_STEPS
     longest = max(load.prompt_tokens, _DECODING_PROMPT) + 6 * (passed + 4)
     room = {
@@ -94,21 +125,8 @@ def measure(
         "draft_length": 0,
         "overlap": False,
     }
-    engines = {
-        name: Engine(
-            EngineConfig.from_mapping({**room, **values, "graphs": graphs}),
-            source=once,
-            accelerator=device,
-        )
-        for name, graphs in VARIANTS.items()
-    }
-    samples = {name: _Samples() for name in VARIANTS}
-    for number in range(load.rounds + 1):
-        for name, engine in engines.items():
-            _pass(engine, device, load, samples[name] if number else _Samples())
-    *_, plain = samples.values()
-    for name, found in samples.items():
-        yield _found(name, found, plain)
+    config = EngineConfig.from_mapping({**room, **values, "graphs": VARIANTS[name]})
+    return Engine(config, source=source, accelerator=device)
 
 
 def _pass(engine: Engine, device: Watched, load: PromptLoad, samples: _Samples) -> None:
@@ -178,11 +196,17 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m engine.prompt_bench")
     parser.add_argument("--model", default="nano", help="a checkpoint")
     parser.add_argument("--shape", choices=sorted(DUMMIES), help="random weights of a shape")
-    parser.add_argument("--decoding", type=int, action="append", help="beside; repeatable")
+    parser.add_argument(
+        "--decoding",
+        type=positive_count,
+        action="append",
+        help="requests beside it; repeatable; without: none, and 31",
+    )
     parser.add_argument("--prompt-tokens", type=positive_count, default=128)
     parser.add_argument("--steps", type=positive_count, default=16)
     parser.add_argument("--rounds", type=positive_count, default=2)
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE")
+    parser.add_argument("--profile", type=positive_count, metavar="N", help="longest functions")
     parser.add_argument("--json", type=Path, help="also write the document here")
     return parser
 
@@ -213,6 +237,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         row = {"engine": values, "load": asdict(load), "variants": [asdict(one) for one in found]}
         document.add(prompted=[row])
         is_right &= all(one.repeats for one in found)
+        if given.profile is not None:
+            sys.stdout.write(profile(source, values, load, given.profile))
     return int(not is_right)
 
 

@@ -33,9 +33,22 @@ def test_the_command_writes_what_it_found(monkeypatch, tmp_path, capsys):
     path = tmp_path / "prompts.json"
     monkeypatch.setattr(prompt_bench, "CheckpointSource", lambda: SmallCausalSource("qwen3"))
     told = [word for name, value in VALUES.items() for word in ("--set", f"{name}={value}")]
-    small = ["--decoding", "2", "--prompt-tokens", "9", "--steps", "2", "--rounds", "1"]
+    small = [
+        "--decoding",
+        "2",
+        "--prompt-tokens",
+        "9",
+        "--steps",
+        "2",
+        "--rounds",
+        "1",
+        "--profile",
+        "7",
+    ]
     assert main([*told, *small, "--json", str(path)]) == 0
     (row,) = json.loads(path.read_text())["prompted"]
     assert row["load"] == {"decoding": 2, "prompt_tokens": 9, "steps": 2, "rounds": 1}
     assert [one["variant"] for one in row["variants"]] == list(VARIANTS)
-    assert "one prompt of 9 beside 2 that decode" in capsys.readouterr().out
+    told = capsys.readouterr().out
+    assert "one prompt of 9 beside 2 that decode" in told
+    assert "due to restriction <7>" in told
