@@ -13,7 +13,7 @@ import torch
 
 from kernels import numba_team
 from kernels.fused_linear.blocks import OUTPUTS
-from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_block
+from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_two
 from kernels.fused_linear.numba_rows import norm_wide, widen_rows
 from kernels.numba_bits import (
     bits_at,
@@ -40,7 +40,8 @@ ADDRESSES = 9  # of a layer: norm, qkv, query and key norms, out, norm, gate and
 NUMBERS = 5  # of a layer: eps of its norm, of its scores, of query and key norms; of the other norm
 STAGES = 5  # of a layer, each with its count of taken items
 _COUNT_BYTES = 8
-PARTS = 2  # of the inputs of a product, summed apart so that there is more to share
+PARTS = 2  # of the inputs of a product: two streams, summed apart
+WIDE, WIDE_PARTS = 1024, 4  # inputs of a product whose blocks two threads share
 _ONE = np.float32(1.0)
 _AS_MANY_AS_NEEDED = np.int64(1) << 40  # blocks of a cache: nothing is checked against it
 
@@ -62,7 +63,7 @@ def run_rows(
     counts = np.zeros(len(addresses) * STAGES + 1, np.int64)
     room = (
         x.new_empty(PARTS, count, fresh, dtype=torch.float32),
-        x.new_empty(PARTS, count, hidden, dtype=torch.float32),
+        x.new_empty(WIDE_PARTS, count, hidden, dtype=torch.float32),
         x.new_empty(count, inner, dtype=torch.float32),
         x.new_empty(count, fresh),
         x.new_empty(count, heads.queries * heads.dim),
@@ -91,7 +92,7 @@ def run_rows(
 def _sum_parts(sums, row, at):
     """An output of a product, rounded."""
     total = sums[0, row, at]
-    for part in range(1, PARTS):
+    for part in range(1, len(sums)):
         total += sums[part, row, at]
     return total
 
@@ -105,21 +106,24 @@ def _add(sums, residual):
 
 @compiled
 def _multiply(count, weight, x, sums):
-    """Rows x [rows, in] times a weight: sums [PARTS, rows, out]."""
-    (rows, inputs), outputs = x.shape, sums.shape[2]
-    pairs, x_bytes, made_bytes = inputs // 2, 4 * inputs, 4 * outputs
+    """Rows x [rows, in] times a weight: sums [parts, rows, out], an even number of parts.
+
+    An item is two parts of a block, which are neighbours.
+    """
+    (rows, inputs), (parts, _, outputs) = x.shape, sums.shape
+    pairs, part_bytes = inputs // 2 // parts, 4 * rows * outputs
+    between, steps = (pairs * PAIR_BYTES, 8 * pairs, part_bytes), (4 * inputs, 4 * outputs)
     item = taken(count)
-    while item < outputs // OUTPUTS * PARTS:
-        block, part = item // PARTS, item % PARTS
-        first, last = part * pairs // PARTS, (part + 1) * pairs // PARTS
-        multiply_block(
+    while 2 * item < outputs // OUTPUTS * parts:
+        block, part = 2 * item // parts, 2 * item % parts
+        multiply_two(
             rows,
-            weight + (block * pairs + first) * PAIR_BYTES,
-            x.ctypes.data + 8 * first,
-            x_bytes,
-            sums.ctypes.data + part * rows * made_bytes + 4 * OUTPUTS * block,
-            made_bytes,
-            last - first,
+            weight + (block * parts + part) * pairs * PAIR_BYTES,
+            x.ctypes.data + 8 * pairs * part,
+            sums.ctypes.data + part * part_bytes + 4 * OUTPUTS * block,
+            between,
+            steps,
+            pairs,
         )
         item = taken(count)
 
@@ -133,16 +137,15 @@ def _gate(count, weight, x, gated):
     both = np.empty((2, rows, OUTPUTS), np.float32)
     block = taken(count)
     while block < inner // OUTPUTS:
-        for half in range(2):
-            multiply_block(
-                rows,
-                weight + block * block_bytes + half * beyond,
-                x.ctypes.data,
-                4 * inputs,
-                both[half].ctypes.data,
-                4 * OUTPUTS,
-                inputs // 2,
-            )
+        multiply_two(
+            rows,
+            weight + block * block_bytes,
+            x.ctypes.data,
+            both.ctypes.data,
+            (beyond, 0, 4 * rows * OUTPUTS),
+            (4 * inputs, 4 * OUTPUTS),
+            inputs // 2,
+        )
         for row in range(rows):
             made = gated[row, block * OUTPUTS : (block + 1) * OUTPUTS]
             for i in range(OUTPUTS):
@@ -215,7 +218,7 @@ def _meet(team, number):
 @compiled
 def _run_layer(number, counts, layer, numbers, shared, own, turns, team):
     """One layer of the residual, of which each thread has its own, as it has of what it norms."""
-    fresh, sums, gated, seen, rounded, sizes = shared
+    fresh, sums, down, gated, seen, rounded, sizes = shared
     residual, normed, wide, room = own
     count, met = counts + number * STAGES * _COUNT_BYTES, number * STAGES
     norm_wide(residual, layer[0], numbers[0], normed)
@@ -230,9 +233,9 @@ def _run_layer(number, counts, layer, numbers, shared, own, turns, team):
     norm_wide(residual, layer[5], numbers[4], normed)
     _gate(count + 3 * _COUNT_BYTES, layer[6], normed, gated)
     _meet(team, met + 4)
-    _multiply(count + 4 * _COUNT_BYTES, layer[7], gated, sums)
+    _multiply(count + 4 * _COUNT_BYTES, layer[7], gated, down)
     _meet(team, met + 5)
-    _add(sums, residual)
+    _add(down, residual)
 
 
 @compiled
@@ -258,6 +261,7 @@ def _run(arguments):
     shared = (
         floats_at(held[7], (PARTS, rows, (asking + 2 * keys) * dim)),
         floats_at(held[8], (PARTS, rows, hidden)),
+        floats_at(held[8], (WIDE_PARTS if inner > WIDE else PARTS, rows, hidden)),
         floats_at(held[9], (rows, inner)),
         bits_at(held[11], (rows, asking * dim)),
         held[10:12],

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 OUTPUTS = 64  # of a block
+INPUTS = 32  # that are laid out together: with fewer there is padding
 PATTERNS = 32_633  # of finite values; a prime, so that they repeat in no step of a layout
 
 
@@ -30,7 +31,7 @@ def block_address(weight: Tensor) -> int | None:
 @cache
 def _lies_in_blocks(outputs: int, inputs: int) -> bool:
     """Found by looking at where the values of a weight of that shape come to lie."""
-    if outputs % OUTPUTS or inputs % 2 or not hasattr(torch.ops.mkldnn, "data_ptr"):
+    if outputs % OUTPUTS or inputs % INPUTS or not hasattr(torch.ops.mkldnn, "data_ptr"):
         return False
     values = torch.arange(PATTERNS, dtype=torch.int16).repeat(outputs * inputs // PATTERNS + 1)
     plain = values[: outputs * inputs].view(outputs, inputs)

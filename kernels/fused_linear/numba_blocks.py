@@ -7,7 +7,8 @@ Each row is summed in the same order whatever the number of rows.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 from llvmlite import ir
 from numba import types
@@ -17,71 +18,114 @@ from numba.extending import intrinsic
 from kernels.fused_linear.blocks import OUTPUTS
 from kernels.numba_bits import compiled
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
 PAIR_BYTES = 4 * OUTPUTS  # of a pair of inputs of all outputs
 MOST_ROWS = 4  # whose sums fit into the registers beside what they are made of
 _LANES = 16
 _I32, _I64, _FLOAT = ir.IntType(32), ir.IntType(64), ir.FloatType()
 _WORDS, _SUMS = ir.VectorType(_I32, _LANES), ir.VectorType(_FLOAT, _LANES)
 _FUSED = ir.FunctionType(_SUMS, (_SUMS,) * 3)
-_ADDRESSES = (types.int64,) * 6
 
 
 @compiled
-def multiply_block(rows, block, x, x_bytes, made, made_bytes, pairs) -> None:
-    """Products of float32 rows with a block from an address on, OUTPUTS float32 a row.
+def multiply_two(rows, block, x, made, between, steps, pairs) -> None:
+    """Products of float32 rows with two blocks at addresses, OUTPUTS float32 a row of each.
 
-    x and made are addresses of rows that lie x_bytes and made_bytes apart.
+    Two streams are faster than one. The second lies `between` bytes behind the first, as do its
+    rows and its products: `between` is of the blocks, of x and of made. Rows of x and of made lie
+    `steps` bytes apart. No more than MOST_ROWS rows; `pairs` of inputs each.
     """
     if rows == 1:
-        _multiply_1(block, x, x_bytes, made, made_bytes, pairs)
+        _multiply_1(block, x, made, *between, *steps, pairs)
     elif rows == 2:
-        _multiply_2(block, x, x_bytes, made, made_bytes, pairs)
-    elif rows == 3:
-        _multiply_3(block, x, x_bytes, made, made_bytes, pairs)
+        _multiply_2(block, x, made, *between, *steps, pairs)
     else:
-        _multiply_4(block, x, x_bytes, made, made_bytes, pairs)
+        for number in range(2):
+            places = (
+                block + number * between[0],
+                x + number * between[1],
+                made + number * between[2],
+            )
+            if rows == 3:
+                _multiply_3(*places, 0, 0, 0, *steps, pairs)
+            else:
+                _multiply_4(*places, 0, 0, 0, *steps, pairs)
 
 
-def _multiplying(rows: int) -> Any:  # noqa: ANN401  a plug of numba's
-    """`multiply_block` for so many rows."""
+def _multiplying(rows: int, streams: int) -> Any:  # noqa: ANN401  a plug of numba's
+    """For so many rows and blocks, whose sums must fit into the registers."""
 
     @intrinsic
-    def multiply(typingctx, block, x, x_bytes, made, made_bytes, pairs):
+    def multiply(
+        typingctx, block, x, made, block_beyond, x_beyond, made_beyond, x_step, made_step, pairs
+    ):
         def build(context, builder, signature, given):
-            _build(builder, rows, given)
+            places, between, steps = given[:3], given[3:6], given[6:8]
+            held = [
+                _Stream.of(builder, places, between, steps, rows, number)
+                for number in range(streams)
+            ]
+            with cgutils.for_range(builder, given[8]) as loop:
+                for stream in held:
+                    stream.add(builder, loop.index)
+            for stream in held:
+                stream.store(builder)
             return context.get_dummy_value()
 
-        return types.void(*_ADDRESSES), build
+        return types.void(*(types.int64,) * 9), build
 
     return multiply
 
 
-_multiply_1, _multiply_2, _multiply_3, _multiply_4 = (
-    _multiplying(rows) for rows in range(1, MOST_ROWS + 1)
-)
+_multiply_1, _multiply_2 = _multiplying(1, 2), _multiplying(2, 2)
+_multiply_3, _multiply_4 = _multiplying(3, 1), _multiplying(4, 1)
 
 
-def _build(builder: Any, rows: int, given: Sequence[Any]) -> None:  # noqa: ANN401
-    block, x, x_bytes, made, made_bytes, pairs = given
-    count = OUTPUTS // _LANES
-    sums = [
-        [cgutils.alloca_once_value(builder, ir.Constant(_SUMS, None)) for _ in range(count)]
-        for _ in range(rows)
-    ]
-    with cgutils.for_range(builder, pairs) as loop:
-        start = builder.add(block, builder.mul(loop.index, ir.Constant(_I64, PAIR_BYTES)))
-        words = [_load(builder, start, n * 4 * _LANES, _WORDS) for n in range(count)]
-        for row in range(rows):
-            at = builder.add(x, builder.mul(x_bytes, ir.Constant(_I64, row)))
-            at = builder.add(at, builder.mul(loop.index, ir.Constant(_I64, 8)))
-            _add_pair(builder, words, (_splat(builder, at, 0), _splat(builder, at, 4)), sums[row])
-    for row in range(rows):
-        at = builder.add(made, builder.mul(made_bytes, ir.Constant(_I64, row)))
-        for n, held in enumerate(sums[row]):
-            _store(builder, builder.load(held), at, n * 4 * _LANES)
+@dataclass(frozen=True)
+class _Stream:
+    """One block while code for it is made: where it lies, and its sums."""
+
+    block: Any
+    rows: tuple[Any, ...]  # addresses in x
+    made: tuple[Any, ...]  # of their products
+    sums: tuple[tuple[Any, ...], ...]  # of each row
+
+    @classmethod
+    def of(cls, builder, places, between, steps, rows, number) -> _Stream:
+        """The `number`th of blocks that lie apart."""
+        count = ir.Constant(_I64, number)
+
+        def beyond(address, step, times):
+            return builder.add(address, builder.mul(step, times))
+
+        block, x, made = (
+            beyond(place, step, count) for place, step in zip(places, between, strict=True)
+        )
+        x_rows, made_rows = (
+            tuple(beyond(start, step, ir.Constant(_I64, row)) for row in range(rows))
+            for start, step in zip((x, made), steps, strict=True)
+        )
+        sums = tuple(
+            tuple(
+                cgutils.alloca_once_value(builder, ir.Constant(_SUMS, None))
+                for _ in range(OUTPUTS // _LANES)
+            )
+            for _ in range(rows)
+        )
+        return cls(block, x_rows, made_rows, sums)
+
+    def add(self, builder, pair):
+        """Add the products of a pair of inputs."""
+        start = builder.add(self.block, builder.mul(pair, ir.Constant(_I64, PAIR_BYTES)))
+        words = [_load(builder, start, n * 4 * _LANES, _WORDS) for n in range(OUTPUTS // _LANES)]
+        for row, sums in zip(self.rows, self.sums, strict=True):
+            at = builder.add(row, builder.mul(pair, ir.Constant(_I64, 8)))
+            _add_pair(builder, words, (_splat(builder, at, 0), _splat(builder, at, 4)), sums)
+
+    def store(self, builder):
+        """Write the sums."""
+        for made, sums in zip(self.made, self.sums, strict=True):
+            for n, held in enumerate(sums):
+                _store(builder, builder.load(held), made, n * 4 * _LANES)
 
 
 def _add_pair(builder: Any, words: Any, values: Any, sums: Any) -> None:  # noqa: ANN401

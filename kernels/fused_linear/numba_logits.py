@@ -11,7 +11,7 @@ import torch
 from kernels import numba_team
 from kernels.fused_linear import torch_cpu
 from kernels.fused_linear.blocks import OUTPUTS, block_address
-from kernels.fused_linear.numba_blocks import MOST_ROWS, PAIR_BYTES, multiply_block
+from kernels.fused_linear.numba_blocks import MOST_ROWS, PAIR_BYTES, multiply_two
 from kernels.fused_linear.numba_rows import norm_wide, widen_rows
 from kernels.numba_bits import bits_at, doubles_at, floats_at, indices_at, narrow, widen
 from kernels.numba_team import taken, team_loop
@@ -44,18 +44,22 @@ def _logits(arguments):
     made, eps = floats_at(held[5], (rows, outputs)), doubles_at(held[3], (1,))[0]
     widen_rows(bits_at(held[1], (rows, inputs)), wide)
     norm_wide(wide, held[2], eps, normed)
-    block, pairs = taken(arguments), inputs // 2
+    half = inputs // 4  # pairs of a half of the inputs: two streams
+    both = np.empty((2, rows, OUTPUTS), np.float32)
+    between = half * PAIR_BYTES, 8 * half, 4 * rows * OUTPUTS
+    block = taken(arguments)
     while block < outputs // OUTPUTS:
-        multiply_block(
+        multiply_two(
             rows,
-            held[4] + block * pairs * PAIR_BYTES,
+            held[4] + 2 * block * half * PAIR_BYTES,
             normed.ctypes.data,
-            4 * inputs,
-            held[5] + 4 * OUTPUTS * block,
-            4 * outputs,
-            pairs,
+            both.ctypes.data,
+            between,
+            (4 * inputs, 4 * OUTPUTS),
+            half,
         )
         for row in range(rows):
-            for at in range(OUTPUTS * block, OUTPUTS * (block + 1)):
-                made[row, at] = widen(narrow(made[row, at]))
+            for at in range(OUTPUTS):
+                total = both[0, row, at] + both[1, row, at]
+                made[row, OUTPUTS * block + at] = widen(narrow(total))
         block = taken(arguments)

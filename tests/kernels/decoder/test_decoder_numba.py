@@ -27,7 +27,9 @@ CASES = [
     layers_case(128, 192, (4, 2, 32), 70, has_norm=True, chunk=3),  # rows of one sequence
     layers_case(96, 192, (4, 2, 32), 40, has_norm=True, chunk=1),  # no whole blocks
 ]
-ONE_LOOP = CASES[:2]
+WIDE = layers_case(64, 1088, (2, 1, 32), 20, has_norm=False, chunk=1)  # blocks are shared
+ONE_LOOP = [*CASES[:2], WIDE]
+CASES.append(WIDE)
 
 
 def laid(arguments):
