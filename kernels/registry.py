@@ -208,9 +208,10 @@ _INVARIANT = (
     ("norm_swiglu", "fused_linear", _wide_rows),
     ("norm_logits", "fused_linear", _wide_rows),
     ("add_linear", "fused_linear", no_triton),
+    ("between_sublayers", "hyper_connection", _streams),
 )
 _VARYING = {
-    *(op for op, *_ in _INVARIANT), "between_sublayers", "run_experts", "attend_fresh",
+    *(op for op, *_ in _INVARIANT), "run_experts", "attend_fresh",
 }  # fmt: skip
 """Cut or added up by the number of rows, or multiplied by the device's library."""
 
@@ -262,7 +263,7 @@ IMPLEMENTATIONS = (
     ),
     *(_triton(*row) for row in _TRITON),
     _fused("route_by_softmax"),
-    _fused("route"),  # behind the two launches until it has been timed beside them
+    _fused("route"),  # behind the two launches, which an H200 was faster with for any rows
     Implementation(
         op="verify",
         name="apart",
@@ -271,9 +272,6 @@ IMPLEMENTATIONS = (
         checked_on=HOPPER,
     ),
     *(replace(_invariant(*row), checked_on=HOPPER) for row in _INVARIANT),
-    replace(  # it served any number of rows of whole models under the name `triton`
-        _invariant("between_sublayers", "hyper_connection", _streams), used_on=HOPPER
-    ),
     Implementation(
         op="run_experts",
         name="invariant",

@@ -1,6 +1,6 @@
-"""Our own bench of served decode steps: `python -m engine.step_bench`.
+"""Our own benches of served steps: `python -m engine.step_bench` and `engine.prompt_bench`.
 
-One point a model, draft length, number of requests and variant (overlap, graphs).
+One point a model, draft length, load and variant (overlap, graphs).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from workbench.importers.foreign import Column, Foreign, ForeignPoint, Format, d
 from workbench.importers.kernel_bench import bench_version, is_bench, surroundings
 
 KIND = "decode steps"
+WITH_PROMPTS = "steps with a prompt"
 DIFFERS = "its rounds did not say the same"
 STAGES = {
     "step": "the time between two steps of all requests, by the host's clock",
@@ -34,22 +35,28 @@ WHOLE = (
     Column(key="replayed_steps", unit="", meaning="counted steps replayed from a captured one"),
 )  # fmt: skip
 
+_LOAD = ("requests", "decoding", "prompt_tokens", "temperature")
+
 
 def _read(document: Document) -> Foreign:
     found = mapping(document.value)
     points = tuple(
-        _point(found, served, variant)
-        for served in rows(found.get("served"))
+        _point(found, kind, served, variant)
+        for kind, key in ((KIND, "served"), (WITH_PROMPTS, "prompted"))
+        for served in rows(found.get(key))
         for variant in rows(served.get("variants"))
     )
     return Foreign(points=points, version=bench_version(found))
 
 
 def _point(
-    found: Mapping[str, object], served: Mapping[str, object], variant: Mapping[str, object]
+    found: Mapping[str, object],
+    kind: str,
+    served: Mapping[str, object],
+    variant: Mapping[str, object],
 ) -> ForeignPoint:
     engine, load = mapping(served.get("engine")), mapping(served.get("load"))
-    names = ("requests", "prompt_tokens", "temperature")
+    names = [name for name in _LOAD if name in load]
     return ForeignPoint(
         engine={
             **{name: axis(value) for name, value in engine.items()},
@@ -57,7 +64,7 @@ def _point(
             "model": text(engine.get("model")),
             "variant": axis(variant.get("variant")),
         },
-        workload={"kind": KIND, **{name: axis(load.get(name)) for name in names}},
+        workload={"kind": kind, **{name: axis(load.get(name)) for name in names}},
         numbers=(*told(variant, WHOLE), *_quantiles(variant)),
         invalid=DIFFERS if variant.get("repeats") is False else None,
         devices=1,
@@ -78,5 +85,9 @@ FORMATS = (
     Format(
         name="step-bench", tool="engine.step_bench", title="timings of served decode steps",
         recognises=is_bench("step bench"), read=_read, expects='"format": "step bench"',
+    ),
+    Format(
+        name="prompt-bench", tool="engine.prompt_bench", title="timings of steps with a prompt",
+        recognises=is_bench("prompt bench"), read=_read, expects='"format": "prompt bench"',
     ),
 )  # fmt: skip
