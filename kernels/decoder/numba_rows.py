@@ -13,7 +13,7 @@ import torch
 
 from kernels import numba_team
 from kernels.fused_linear.blocks import OUTPUTS
-from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_two
+from kernels.fused_linear.numba_blocks import PAIR_BYTES, multiply_four, multiply_two
 from kernels.fused_linear.numba_rows import norm_wide, widen_rows
 from kernels.numba_bits import (
     bits_at,
@@ -130,28 +130,29 @@ def _multiply(count, weight, x, sums):
 
 @compiled
 def _gate(count, weight, x, gated):
-    """Rows x [rows, in] times a weight of gates, then of what they gate: gated [rows, inner]."""
-    (rows, inputs), inner = x.shape, gated.shape[1]
-    block_bytes = inputs // 2 * PAIR_BYTES
-    beyond = inner // OUTPUTS * block_bytes  # from a gate to what it gates
-    both = np.empty((2, rows, OUTPUTS), np.float32)
-    block = taken(count)
-    while block < inner // OUTPUTS:
-        multiply_two(
-            rows,
-            weight + block * block_bytes,
-            x.ctypes.data,
-            both.ctypes.data,
-            (beyond, 0, 4 * rows * OUTPUTS),
-            (4 * inputs, 4 * OUTPUTS),
-            inputs // 2,
-        )
+    """Rows x [rows, in] times a weight of gates, then of what they gate: gated [rows, inner].
+
+    An item is two blocks of gates, the last perhaps one.
+    """
+    (rows, inputs), blocks = x.shape, gated.shape[1] // OUTPUTS
+    block_bytes, made_bytes = inputs // 2 * PAIR_BYTES, 4 * OUTPUTS
+    both = np.empty((2, rows, 2 * OUTPUTS), np.float32)
+    near, steps = (block_bytes, 0, made_bytes), (4 * inputs, 2 * made_bytes)
+    beyond = (blocks * block_bytes, 0, 2 * rows * made_bytes)  # from a gate to what it gates
+    first = 2 * taken(count)
+    while first < blocks:
+        place, width = weight + first * block_bytes, min(2, blocks - first) * OUTPUTS
+        to, pairs = both.ctypes.data, inputs // 2
+        if width == OUTPUTS:
+            multiply_two(rows, place, x.ctypes.data, to, beyond, steps, pairs)
+        else:
+            multiply_four(rows, place, x.ctypes.data, to, near, beyond, steps, pairs)
         for row in range(rows):
-            made = gated[row, block * OUTPUTS : (block + 1) * OUTPUTS]
-            for i in range(OUTPUTS):
+            made = gated[row, first * OUTPUTS : first * OUTPUTS + width]
+            for i in range(width):
                 gate, up = widen(narrow(both[0, row, i])), widen(narrow(both[1, row, i]))
                 made[i] = widen(narrow(gate / (_ONE + exponential(-gate)) * up))
-        block = taken(count)
+        first = 2 * taken(count)
 
 
 @compiled

@@ -51,6 +51,16 @@ def multiply_two(rows, block, x, made, between, steps, pairs) -> None:
                 _multiply_4(*places, 0, 0, 0, *steps, pairs)
 
 
+@compiled
+def multiply_four(rows, block, x, made, near, far, steps, pairs) -> None:
+    """As `multiply_two`, of two pairs of blocks: `near` within a pair, `far` between them."""
+    if rows == 1:
+        _multiply_1_by_4(block, x, made, *near, *far, *steps, pairs)
+    else:
+        multiply_two(rows, block, x, made, near, steps, pairs)
+        multiply_two(rows, block + far[0], x + far[1], made + far[2], near, steps, pairs)
+
+
 def _multiplying(rows: int, streams: int) -> Any:  # noqa: ANN401  a plug of numba's
     """For so many rows and blocks, whose sums must fit into the registers."""
 
@@ -60,20 +70,46 @@ def _multiplying(rows: int, streams: int) -> Any:  # noqa: ANN401  a plug of num
     ):
         def build(context, builder, signature, given):
             places, between, steps = given[:3], given[3:6], given[6:8]
-            held = [
-                _Stream.of(builder, places, between, steps, rows, number)
-                for number in range(streams)
-            ]
-            with cgutils.for_range(builder, given[8]) as loop:
-                for stream in held:
-                    stream.add(builder, loop.index)
-            for stream in held:
-                stream.store(builder)
+            each = [_beyond(builder, places, between, number) for number in range(streams)]
+            _build(builder, rows, each, steps, given[8])
             return context.get_dummy_value()
 
         return types.void(*(types.int64,) * 9), build
 
     return multiply
+
+
+@intrinsic
+def _multiply_1_by_4(
+    typingctx, block, x, made, block_near, x_near, made_near, block_far, x_far, made_far,
+    x_step, made_step, pairs
+):  # fmt: skip
+    def build(context, builder, signature, given):
+        near, far, steps = given[3:6], given[6:9], given[9:11]
+        firsts = [_beyond(builder, given[:3], far, number) for number in range(2)]
+        each = [_beyond(builder, first, near, number) for first in firsts for number in range(2)]
+        _build(builder, 1, each, steps, given[11])
+        return context.get_dummy_value()
+
+    return types.void(*(types.int64,) * 12), build
+
+
+def _beyond(builder, places, steps, times):
+    """Addresses of block, rows and products, so many steps further."""
+    count = ir.Constant(_I64, times)
+    return [
+        builder.add(place, builder.mul(step, count))
+        for place, step in zip(places, steps, strict=True)
+    ]
+
+
+def _build(builder, rows, each, steps, pairs):
+    streams = [_Stream.of(builder, places, steps, rows) for places in each]
+    with cgutils.for_range(builder, pairs) as loop:
+        for stream in streams:
+            stream.add(builder, loop.index)
+    for stream in streams:
+        stream.store(builder)
 
 
 _multiply_1, _multiply_2 = _multiplying(1, 2), _multiplying(2, 2)
@@ -90,20 +126,11 @@ class _Stream:
     sums: tuple[tuple[Any, ...], ...]  # of each row
 
     @classmethod
-    def of(cls, builder, places, between, steps, rows, number) -> _Stream:
-        """The `number`th of blocks that lie apart."""
-        count = ir.Constant(_I64, number)
-
-        def beyond(address, step, times):
-            return builder.add(address, builder.mul(step, times))
-
-        block, x, made = (
-            beyond(place, step, count) for place, step in zip(places, between, strict=True)
-        )
-        x_rows, made_rows = (
-            tuple(beyond(start, step, ir.Constant(_I64, row)) for row in range(rows))
-            for start, step in zip((x, made), steps, strict=True)
-        )
+    def of(cls, builder, places, steps, rows) -> _Stream:
+        """The block at an address, for rows at addresses."""
+        block, *firsts = places
+        each = [_beyond(builder, firsts, steps, row) for row in range(rows)]
+        x_rows, made_rows = (tuple(side) for side in zip(*each, strict=True))
         sums = tuple(
             tuple(
                 cgutils.alloca_once_value(builder, ir.Constant(_SUMS, None))

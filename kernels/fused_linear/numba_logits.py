@@ -11,7 +11,7 @@ import torch
 from kernels import numba_team
 from kernels.fused_linear import torch_cpu
 from kernels.fused_linear.blocks import OUTPUTS, block_address
-from kernels.fused_linear.numba_blocks import MOST_ROWS, PAIR_BYTES, multiply_two
+from kernels.fused_linear.numba_blocks import MOST_ROWS, PAIR_BYTES, multiply_four, multiply_two
 from kernels.fused_linear.numba_rows import norm_wide, widen_rows
 from kernels.numba_bits import bits_at, doubles_at, floats_at, indices_at, narrow, widen
 from kernels.numba_team import taken, team_loop
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from kernels.fused_linear.reference import Norm
+
+STREAMS = 4  # blocks at once
 
 
 def norm_logits(x: Tensor, norm: Norm, weight: Tensor) -> Tensor:
@@ -44,22 +46,20 @@ def _logits(arguments):
     made, eps = floats_at(held[5], (rows, outputs)), doubles_at(held[3], (1,))[0]
     widen_rows(bits_at(held[1], (rows, inputs)), wide)
     norm_wide(wide, held[2], eps, normed)
-    half = inputs // 4  # pairs of a half of the inputs: two streams
-    both = np.empty((2, rows, OUTPUTS), np.float32)
-    between = half * PAIR_BYTES, 8 * half, 4 * rows * OUTPUTS
-    block = taken(arguments)
-    while block < outputs // OUTPUTS:
-        multiply_two(
-            rows,
-            held[4] + 2 * block * half * PAIR_BYTES,
-            normed.ctypes.data,
-            both.ctypes.data,
-            between,
-            (4 * inputs, 4 * OUTPUTS),
-            half,
-        )
+    pairs, steps = inputs // 2, (4 * inputs, 4 * outputs)
+    block_bytes, made_bytes, blocks = pairs * PAIR_BYTES, 4 * OUTPUTS, outputs // OUTPUTS
+    first = STREAMS * taken(arguments)
+    while first < blocks:
+        last = min(first + STREAMS, blocks)
+        place, to = held[4] + first * block_bytes, held[5] + first * made_bytes
+        if last - first == STREAMS:
+            near, far = (block_bytes, 0, made_bytes), (2 * block_bytes, 0, 2 * made_bytes)
+            multiply_four(rows, place, normed.ctypes.data, to, near, far, steps, pairs)
+        else:  # each beside itself
+            for number in range(last - first):
+                here, there = place + number * block_bytes, to + number * made_bytes
+                multiply_two(rows, here, normed.ctypes.data, there, (0, 0, 0), steps, pairs)
         for row in range(rows):
-            for at in range(OUTPUTS):
-                total = both[0, row, at] + both[1, row, at]
-                made[row, OUTPUTS * block + at] = widen(narrow(total))
-        block = taken(arguments)
+            for at in range(OUTPUTS * first, OUTPUTS * last):
+                made[row, at] = widen(narrow(made[row, at]))
+        first = STREAMS * taken(arguments)
