@@ -2,10 +2,12 @@
 
 Floors are those of `kernels.cost` under ceilings measured in the same run. Times are of replays
 of a captured graph of several calls, medians, implementations in turn. Cold: each call reads
-another of several sets of inputs that together exceed the cache, where they are large enough;
-warm: the same set again and again. What could not be timed is told with its reason. `--json FILE`
-holds after each case what `workbench import` stores as a run; `--beside FILE` leaves out what an
-earlier one holds. `--device cpu` times the definitions and what torch has, by the host's clock.
+another of several sets of inputs that together exceed the cache (`kernels.input_sets` says where
+they cannot); warm: the same set again and again. What could not be timed is told with its reason;
+after a fault from which the device does not recover the rest is told so, and the bench ends with 1.
+`--json FILE` holds after each case what `workbench import` stores as a run; `--beside FILE` leaves
+out what an earlier one holds. `--device cpu` times the definitions and what torch has, by the
+host's clock.
 """
 
 from __future__ import annotations
@@ -24,25 +26,24 @@ with quiet_imports(__name__):
     import torch
 
     from kernels.bench_document import BenchDocument, earlier, rows_of
-    from kernels.case import Arguments, Case
+    from kernels.case import VALUE_BYTES, Arguments, Case
     from kernels.cases import RELEASE_CASES, TIMED_CASES
     from kernels.cost import Ceilings, Cost
+    from kernels.input_sets import input_sets
     from kernels.ops import REFERENCE
     from kernels.peers import peers_of
     from kernels.plan import arch_of
     from kernels.program import device_here, ended
     from kernels.registry import IMPLEMENTATIONS, load
-    from kernels.stopwatch import Captured, Stopwatch, Work
+    from kernels.stopwatch import Captured, Stopwatch, Work, first_line
     from kernels.stopwatch_host import HostStopwatch
     from kernels.surroundings import surroundings
 
 FORMAT = "kernel bench"
 VERSION = 1
-CACHE_BYTES = 128_000_000  # more than any L2 of today
-MOST_SETS = 12
-VALUE_BYTES = 2  # of bfloat16 activations
 FEW_ROWS = 128
 LATE = "out of time: see --limit-s"
+LOST = "not timed: the device had failed before"
 FIRST_OPS = frozenset(
     ("rms_norm", "swiglu", "insert_rows", "linear", "wide_linear", "run_experts", "attend_turned",
      "score_rows", "best_rows", "choose_tokens", "between_sublayers", "route", "verify")
@@ -104,6 +105,10 @@ class Watch(Protocol):
         """Seconds of one call of each arm."""
         ...
 
+    def failure(self) -> str | None:
+        """Why nothing runs on the device any more; None where it does."""
+        ...
+
 
 class Bench:
     """Cases on a device."""
@@ -120,12 +125,11 @@ class Bench:
         try:
             return self._timed(case, rows)
         except Exception as error:  # noqa: BLE001  a device may raise anything
-            return [_missing(case, rows, _reason(error))]
+            return [_missing(case, rows, first_line(error))]
 
     def _timed(self, case: Case, rows: int) -> list[Timing | Missing]:
         cost = case.cost(rows, VALUE_BYTES)
-        count = min(MOST_SETS, max(2, CACHE_BYTES // cost.bytes + 1))
-        sets = [case.make(rows, torch.bfloat16, self._device) for _ in range(count)]
+        sets = input_sets(case, rows, self._device)
         cold: dict[str, Captured] = {}
         warm: dict[str, Captured] = {}
         told: list[Timing | Missing] = []
@@ -136,7 +140,7 @@ class Bench:
                     captured = self._watch.capture(works), self._watch.capture(works[:1])
                     cold[name], warm[name] = captured
             except Exception as error:  # noqa: BLE001  a peer, or a compiler, may raise anything
-                told.append(Missing(**about, implementation=name, why=_reason(error)))
+                told.append(Missing(**about, implementation=name, why=first_line(error)))
         times = self._watch.compare(cold), self._watch.compare(warm)
         told += [
             Timing(
@@ -215,7 +219,7 @@ def _held(paths: Sequence[Path]) -> set[tuple[object, ...]]:
     """The cases and sizes that earlier documents hold."""
     found = list(earlier(paths, FORMAT))
     rows = [row for one in found for name in ("timings", "missing") for row in rows_of(one, name)]
-    return {_size_of(row) for row in rows if row.get("why") != LATE}
+    return {_size_of(row) for row in rows if row.get("why") not in (LATE, LOST)}
 
 
 def _size_of(row: Mapping[str, object]) -> tuple[object, ...]:
@@ -250,15 +254,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     about = {"format": FORMAT, "version": VERSION, **surroundings(device)}
     document = BenchDocument(options.json, {**about, "ceilings": asdict(bench.ceilings)})
     print(*(f"{k} {v:.3e}" for k, v in asdict(bench.ceilings).items()))  # noqa: T201
-    for case, rows in _sizes(options.op):
-        if options.rows is None or rows in options.rows:
-            if (case.op, case.name, rows) in held:
-                continue
-            late = time.monotonic() - begun_s > options.limit_s
-            told = [_missing(case, rows, LATE)] if late else bench.time(case, rows)
-            print(*map(line, told), sep="\n", flush=True)  # noqa: T201
-            add_to(document, told)
+    sizes = [(c, n) for c, n in _sizes(options.op) if options.rows is None or n in options.rows]
+    sizes = [(c, n) for c, n in sizes if (c.op, c.name, n) not in held]
+    for place, (case, rows) in enumerate(sizes, 1):
+        late = time.monotonic() - begun_s > options.limit_s
+        told = [_missing(case, rows, LATE)] if late else bench.time(case, rows)
+        print(*map(line, told), sep="\n", flush=True)  # noqa: T201
+        add_to(document, told)
+        if any(isinstance(one, Missing) for one in told) and (why := watch.failure()):
+            return _lost(document, sizes[place:], why)
     return 0
+
+
+def _lost(document: BenchDocument, rest: Sequence[tuple[Case, int]], why: str) -> int:
+    """What a bench ends with where nothing runs on its device any more."""
+    print(f"the device fails: {why}; {len(rest)} more cases are not timed")  # noqa: T201
+    add_to(document, [_missing(case, rows, LOST) for case, rows in rest])
+    return 1
 
 
 if __name__ == "__main__":

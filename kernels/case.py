@@ -15,8 +15,8 @@ Arguments = tuple[object, ...]
 Make = Callable[[int, torch.dtype, torch.device], Arguments]
 Run = Callable[..., object]
 
-
 TIMED_ROWS = (1, 32, 128, 2048, 8192)
+VALUE_BYTES = 2  # of the bfloat16 activations of cases that are timed
 
 
 def called(run: Run, arguments: Arguments) -> object:

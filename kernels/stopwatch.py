@@ -11,16 +11,27 @@ import torch
 from kernels.cost import Ceilings
 
 Work = Callable[[], object]
+LINE = 200  # characters of an error that are told
 ROUNDS = 21
 CALLS = 20  # of one graph: a launch costs little beside them
-LONGEST_S = 0.01  # of one graph, where more than two calls would take longer
+LONGEST_S = 0.02  # of one graph, where more than two calls would take longer
+
+
+def first_line(error: Exception) -> str:
+    """An error in one line."""
+    first = (str(error).strip() or "no message").splitlines()[0]
+    return f"{type(error).__name__}: {first[:LINE]}"
 
 
 class Captured(NamedTuple):
-    """A graph of several calls."""
+    """A graph of several calls.
+
+    It reads what its works read, where that lies: they hold it for as long as the graph is held.
+    """
 
     replay: Work
     calls: int
+    works: tuple[Work, ...]
 
 
 class Stopwatch:
@@ -33,9 +44,9 @@ class Stopwatch:
         """Median seconds of one call of each arm, the arms in turn."""
         seen: dict[str, list[float]] = {name: [] for name in arms}
         for _ in range(ROUNDS):
-            for name, (replay, calls) in arms.items():
-                replay()
-                seen[name].append(self.seconds(replay) / calls)
+            for name, arm in arms.items():
+                arm.replay()
+                seen[name].append(self.seconds(arm.replay) / arm.calls)
         return {name: statistics.median(times) for name, times in seen.items()}
 
     def seconds(self, work: Work) -> float:
@@ -65,14 +76,27 @@ class Stopwatch:
         )  # fmt: skip
 
     def capture(self, works: Sequence[Work]) -> Captured:
-        """Calls that go round the works, each of which must have run and must not wait."""
+        """Calls that go round the works, at least once where that is not too long.
+
+        Each work must have run and must not wait.
+        """
         once = min(self.seconds(works[0]) for _ in range(2))
-        calls = min(CALLS, max(2, int(LONGEST_S / once)))
+        calls = min(max(CALLS, len(works)), max(2, int(LONGEST_S / once)))
         graph = torch.cuda.CUDAGraph()  # noqa: TID251
         with torch.cuda.graph(graph):  # noqa: TID251
             for call in range(calls):
                 works[call % len(works)]()
-        return Captured(replay=graph.replay, calls=calls)
+        return Captured(replay=graph.replay, calls=calls, works=tuple(works))
+
+    def failure(self) -> str | None:
+        """Why nothing runs on the device any more, as after a fault; None where it does."""
+        try:
+            torch.zeros((), device=self._device).item()
+        except torch.OutOfMemoryError:
+            return None
+        except RuntimeError as error:
+            return first_line(error)
+        return None
 
     def _median(self, work: Work) -> float:
         return statistics.median([self.seconds(work) for _ in range(12)][2:])

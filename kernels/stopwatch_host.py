@@ -23,8 +23,8 @@ class HostStopwatch:
         """Median seconds of one call of each arm, the arms in turn."""
         seen: dict[str, list[float]] = {name: [] for name in arms}
         for _ in range(ROUNDS):
-            for name, (replay, calls) in arms.items():
-                seen[name].append(self.seconds(replay) / calls)
+            for name, arm in arms.items():
+                seen[name].append(self.seconds(arm.replay) / arm.calls)
         return {name: statistics.median(times) for name, times in seen.items()}
 
     def seconds(self, work: Work) -> float:
@@ -52,7 +52,11 @@ class HostStopwatch:
             for work in works:
                 work()
 
-        return Captured(replay=replay, calls=len(works))
+        return Captured(replay=replay, calls=len(works), works=tuple(works))
+
+    def failure(self) -> str | None:
+        """A processor that runs this runs on."""
+        return None
 
     def _median(self, work: Work) -> float:
         return statistics.median([self.seconds(work) for _ in range(ROUNDS)])

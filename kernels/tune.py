@@ -1,8 +1,9 @@
 """Write the tables of launch configurations: `python -m kernels.tune [--name NAME ...]`.
 
-On the device at hand, each candidate of each kernel runs the timed cases of its operation; the
-one with the least time, as a share of the best for each case, is kept for the class of shapes
-that asked. Candidates that do not compile are told and left out. `--dry-run` prints and writes
+On the device at hand, each candidate of each kernel runs the timed cases of its operation, each
+call on another set of inputs, so that parameters are read from memory as in a step. The one with
+the least time, as a share of the best for each case, is kept for the class of shapes that asked.
+Candidates that do not compile are told and left out. `--dry-run` prints and writes
 nothing. `--check` first leaves out candidates that do not agree with the definition on the device,
 on the small cases and the smallest of a release that ask the table, in bfloat16; it has half of
 `--limit-s`. A table that could not be timed whole within `--limit-s` is told and not written.
@@ -29,9 +30,9 @@ with quiet_imports(__name__):
     import torch
 
     from kernels.agreement import Outcome, check
-    from kernels.bench import VALUE_BYTES
-    from kernels.case import Arguments, Case, Run
+    from kernels.case import VALUE_BYTES, Arguments, Case, Run
     from kernels.cases import CHECKED_CASES, RELEASE_CASES, SMALL_CASES, TIMED_CASES
+    from kernels.input_sets import input_sets
     from kernels.program import ended, seconds, share
     from kernels.registry import IMPLEMENTATIONS, load
     from kernels.stopwatch import Stopwatch, Work
@@ -49,8 +50,6 @@ MODULES = (
     "kernels.matmul.triton_packed",
 )
 """Those that have TUNABLES."""
-CACHE_BYTES = 128_000_000
-MOST_SETS = 8
 CHECKED_ROWS = (5, 130, 600)
 CHECKED_RERUNS = 5
 SHARE_OF_CHECKS = 0.5  # of the time
@@ -139,12 +138,9 @@ def measured(
         for rows in case.timed_rows:
             if is_late():
                 return
-            first = case.make(rows, torch.bfloat16, device)
-            if not asks(tunable, case, run, first):
+            if not asks(tunable, case, run, case.make(rows, torch.bfloat16, device)):
                 continue
-            size = case.cost(rows, VALUE_BYTES).bytes
-            count = min(MOST_SETS, max(2, CACHE_BYTES // size + 1))
-            sets = [first, *(case.make(rows, torch.bfloat16, device) for _ in range(count - 1))]
+            sets = input_sets(case, rows, device)
             graphs, asked = {}, {}
             for place, config in enumerate(tunable.candidates):
                 with forced(tunable, config) as shapes:

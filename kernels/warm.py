@@ -18,8 +18,7 @@ from kernels.interrupt import quiet_imports
 with quiet_imports(__name__):
     import torch
 
-    from kernels.bench import VALUE_BYTES
-    from kernels.case import Case
+    from kernels.case import VALUE_BYTES, Case
     from kernels.cases import RELEASE_CASES, SMALL_CASES, TIMED_CASES
     from kernels.plan import arch_of
     from kernels.program import device_here, ended, share

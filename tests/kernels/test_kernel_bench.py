@@ -1,6 +1,9 @@
 """The bench of kernels, without a device: what it times, and what it writes."""
 
+import gc
 import json
+import weakref
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -9,13 +12,14 @@ import torch
 from kernels import bench
 from kernels.bench import Bench, Missing, Timing, add_to, line
 from kernels.bench_document import BenchDocument
-from kernels.case import Case
+from kernels.case import VALUE_BYTES, Case
 from kernels.cases import RELEASE_CASES, TIMED_CASES
 from kernels.cost import Ceilings, Cost
+from kernels.input_sets import CACHE_BYTES, FEW_SETS, MOST_SETS, input_sets, sets_of
 from kernels.ops import REFERENCE
 from kernels.peers import PEERS, Peer
 from kernels.registry import Implementation, Needs
-from kernels.stopwatch import Captured
+from kernels.stopwatch import Captured, Stopwatch
 from kernels.surroundings import commit
 
 CEILINGS = Ceilings(copy_bytes_s=4e12, bf16_flops_s=8e14, fp8_flops_s=16e14)
@@ -28,12 +32,40 @@ class FakeWatch:
         return CEILINGS
 
     def capture(self, works):
-        return Captured(replay=works[0], calls=len(works))
+        return Captured(replay=works[0], calls=len(works), works=tuple(works))
 
     def compare(self, arms):
-        for replay, _ in arms.values():
-            replay()
+        for arm in arms.values():
+            arm.replay()
         return dict.fromkeys(arms, 1e-6)
+
+    def failure(self):
+        return None
+
+
+class Graph:
+    """Stands for a captured graph: it holds nothing of what it reads."""
+
+    def replay(self):
+        pass
+
+
+class GraphWatch(Stopwatch):
+    """The stopwatch of a device, whose work takes a microsecond of nobody's time."""
+
+    def seconds(self, work):
+        work()
+        return 1e-6
+
+    def ceilings(self):
+        return CEILINGS
+
+
+@pytest.fixture
+def graph_watch(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", nullcontext)
+    return GraphWatch(torch.device("cpu"))
 
 
 def doubled(x):
@@ -93,6 +125,92 @@ def test_on_a_device_its_implementations_are_timed_and_those_for_others_are_not(
     case = a_case(make=lambda rows, dtype, device: (torch.ones(rows, 8), torch.ones(8), 1e-6))
     told = Bench(torch.device("cuda"), FakeWatch(), with_definitions=False).time(case, 4)
     assert [one.implementation for one in told if not one.is_peer] == ["triton"]
+
+
+def test_what_a_graph_reads_lives_as_long_as_the_graph(graph_watch):
+    read = torch.ones(3)
+    alive = weakref.ref(read)
+    captured = graph_watch.capture([lambda read=read: read + 1])
+    del read
+    gc.collect()
+    assert alive() is not None
+    del captured
+    gc.collect()
+    assert alive() is None
+
+
+def test_what_a_peer_makes_to_run_lives_until_its_graphs_are_timed(graph_watch, monkeypatch):
+    made = []
+
+    def bind(arguments):
+        wide = 2 * arguments[0]
+        made.append(weakref.ref(wide))
+        return lambda: wide + 1
+
+    def compare(arms):
+        assert set(arms) == {"one", "two"}
+        assert made
+        assert all(one() is not None for one in made)
+        return dict.fromkeys(arms, 1e-6)
+
+    monkeypatch.setattr(graph_watch, "compare", compare)
+    monkeypatch.setattr(bench, "IMPLEMENTATIONS", ())
+    peers = [replace(peer(bind), name=name) for name in ("one", "two")]
+    monkeypatch.setattr(bench, "peers_of", lambda op: iter(peers))
+    told = Bench(torch.device("cpu"), graph_watch, with_definitions=False).time(a_case(), 4)
+    assert [one.implementation for one in told if isinstance(one, Timing)] == ["one", "two"]
+
+
+def test_a_graph_goes_once_round_all_works_where_that_is_not_too_long(graph_watch):
+    seen = []
+    works = [lambda n=n: seen.append(n) for n in range(50)]
+    assert graph_watch.capture(works).calls == 50
+    assert set(seen) == set(range(50))
+
+
+def test_a_device_on_which_nothing_runs_is_told_from_one_that_works():
+    assert Stopwatch(torch.device("cpu")).failure() is None
+    assert "meta" in str(Stopwatch(torch.device("meta")).failure())
+
+
+def test_after_a_fault_of_the_device_the_rest_is_told_as_not_timed(monkeypatch, tmp_path, capsys):
+    class Faulty(FakeWatch):
+        broken = False
+
+        def compare(self, arms):
+            Faulty.broken = True
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+        def failure(self):
+            return "RuntimeError: CUDA error" if Faulty.broken else None
+
+    monkeypatch.setattr(bench, "_sizes", lambda ops: [(a_case(), n) for n in (4, 8, 16)])
+    monkeypatch.setattr(bench, "HostStopwatch", Faulty)
+    file = tmp_path / "bench.json"
+    assert bench.main(["--device", "cpu", "--json", str(file)]) == 1
+    assert "2 more cases are not timed" in capsys.readouterr().out
+    missing = [(row["rows"], row["why"]) for row in json.loads(file.read_text())["missing"]]
+    assert missing[0] == (4, "RuntimeError: CUDA error: an illegal memory access was encountered")
+    assert missing[1:] == [(8, bench.LOST), (16, bench.LOST)]
+    monkeypatch.setattr(bench, "HostStopwatch", FakeWatch)
+    later = tmp_path / "later.json"
+    bench.main(["--device", "cpu", "--json", str(later), "--beside", str(file)])
+    assert {row["rows"] for row in json.loads(later.read_text())["timings"]} == {8, 16}
+
+
+def test_parameters_that_can_fill_a_cache_get_sets_enough_to_exceed_it():
+    [between] = [c for c in RELEASE_CASES if c.op == "between_sublayers"]
+    for rows in between.timed_rows:
+        held = sets_of(between, rows) * between.cost(rows, VALUE_BYTES).bytes
+        assert held > CACHE_BYTES, rows
+    assert sets_of(between, 1) > 20  # more than a graph has calls of what needs no more
+
+
+def test_inputs_that_fill_no_cache_are_made_a_few_times_alone():
+    small = a_case()
+    assert sets_of(small, 1) == FEW_SETS < MOST_SETS
+    assert len(input_sets(small, 1, torch.device("cpu"))) == FEW_SETS
+    assert sets_of(a_case(fixed_bytes=2 * CACHE_BYTES), 1) == 2
 
 
 def test_a_case_for_which_there_is_no_room_is_told_and_the_bench_goes_on():
