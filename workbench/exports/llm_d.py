@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.identity import digest
+from workbench.exports.engines import STARTED, TOOL, engine_of
 from workbench.exports.samples import Array, Trial, deviation, measured, quantile
 from workbench.files import finite
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from workbench.store import Run
 
 VERSION = "0.2.1"
-TOOL = "inference-workbench"
 PERCENTILES = {
     "p0p1": 0.001, "p1": 0.01, "p5": 0.05, "p10": 0.10, "p25": 0.25, "p50": 0.50, "p75": 0.75,
     "p90": 0.90, "p95": 0.95, "p99": 0.99, "p99p9": 0.999,
@@ -99,20 +99,20 @@ def _time(trial: Trial) -> dict[str, object]:
 
 def _engine(trial: Trial) -> dict[str, object]:
     engine = dict(trial.point["engine"])
-    devices, known = _devices(trial), trial.run.summary
+    devices, known, served = _devices(trial), trial.run.summary, engine_of(trial)
     standardized: dict[str, object] = {
         "kind": "generic",
-        "tool": TOOL if known.engine != "http" else "not known",
-        "tool_version": trial.run.code_version,
-        "target": known.engine,
+        "tool": served.tool,
+        "tool_version": served.version,
+        "target": served.target,
         "model": known.model,
         "accelerator": known.accelerator,
     }
-    if known.engine == "in_process" and devices is not None:
+    if served.target in STARTED and devices is not None:
         standardized = {
             "kind": "inference_engine",
-            "tool": TOOL,
-            "tool_version": trial.run.code_version,
+            "tool": served.tool,
+            "tool_version": served.version,
             "role": "replica",
             "replicas": 1,
             "model": {"name": known.model},
@@ -124,7 +124,7 @@ def _engine(trial: Trial) -> dict[str, object]:
         }
     variables = trial.run.environment.get("environment_variables")
     return {
-        "metadata": {"label": "engine", "cfg_id": digest(engine)},
+        "metadata": {"label": served.arm or "engine", "cfg_id": digest(engine)},
         "standardized": standardized,
         "native": {"args": engine, "envars": dict(variables) if variables else None},  # type: ignore[call-overload]
     }
@@ -164,7 +164,7 @@ def _load(trial: Trial) -> dict[str, object]:
             "rate_qps": rate if isinstance(rate, int | float) and rate > 0 else None,
             "concurrency": batch if isinstance(batch, int) and batch > 0 else None,
         },
-        "native": {"args": workload},
+        "native": {"args": workload, "config": {"repeat": trial.document["repeat"]}},
     }
 
 

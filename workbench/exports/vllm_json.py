@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from workbench.exports.engines import engine_of
 from workbench.exports.samples import UNTOLD, Array, Trial, deviation, measured, quantile
 from workbench.files import to_json
 
@@ -55,13 +56,15 @@ def document(trial: Trial) -> dict[str, object]:
 
 def _identity(trial: Trial) -> dict[str, object]:
     workload, summary = trial.point["workload"], trial.run.summary
+    served = engine_of(trial)
+    backend = summary.engine if served.arm is None else served.tool
     started = datetime.fromisoformat(str(trial.document["started_utc"])).astimezone(UTC)
     rate = workload.get("rate")
     batch = workload.get("batch_size", workload.get("max_concurrency"))
     return {
         "date": f"{started:%Y%m%d-%H%M%S}",
-        "backend": summary.engine,
-        "endpoint_type": summary.engine,
+        "backend": backend,
+        "endpoint_type": backend,
         "label": trial.run.run_id,
         "model_id": summary.model,
         "tokenizer_id": summary.model,

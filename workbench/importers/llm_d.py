@@ -25,6 +25,7 @@ from workbench.importers.foreign import (
 from workbench.importers.speeds import TPOT, speeds
 
 OURS = "inference-workbench"
+LOAD = ("scenario", "load")
 STATISTICS = {"mean": "mean", "p50": "p50", "p90": "p90", "p99": "p99"}
 SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
 DURATION = re.compile(r"PT(?:(\d+(?:\.\d+)?)H)?(?:(\d+(?:\.\d+)?)M)?(?:(\d+(?:\.\d+)?)S)?")
@@ -63,14 +64,16 @@ def _read(document: Document) -> Foreign:
     done = None if total is None else max(0, total - (failures or 0) - incomplete)
     numbers = [*_latencies(found, tool, done), *_rates(found, done), *_counts(found, done)]
     numbers += speeds(numbers) if done != 0 else ()
+    ours = tool == OURS
     point = ForeignPoint(
-        engine=_engine(report),
+        engine=_engine(report) | (_arm(report) if ours else {}),
         workload=_load(report),
         numbers=tuple(numbers),
         samples=done,
         failed=failures,
         devices=_devices(report),
-        labels=texts(at(report, "run", "keywords")) if tool == OURS else (),
+        repeat=(count(at(report, *LOAD, "native", "config", "repeat")) or 0) if ours else 0,
+        labels=texts(at(report, "run", "keywords")) if ours else (),
         duration_s=_duration(report),
     )
     version = f"{tool} in Benchmark Report {text(str(report.get('version')))}"
@@ -160,6 +163,13 @@ def _engine(report: Mapping[str, object]) -> dict[str, AxisValue]:
         or axis(at(host, "parallelism", "tp")),
     }
     return {name: value for name, value in found.items() if value is not None}
+
+
+def _arm(report: Mapping[str, object]) -> dict[str, AxisValue]:
+    """Of a report of this workbench the arm of its plan; nothing where it had none."""
+    first = next(iter(rows(at(report, "scenario", "stack"))), {})
+    arm = text(at(first, "native", "args", "arm"))
+    return {} if arm is None else {"arm": arm}
 
 
 def _devices(report: Mapping[str, object]) -> int | None:

@@ -1,5 +1,7 @@
 """The Benchmark Report: what the owner of the form accepts, with the numbers of the trial."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import yaml
@@ -69,6 +71,25 @@ def test_the_trial_and_its_run_can_be_found_again(found, run, item):
     assert found["version"] == "0.2.1"
     (engine,) = found["scenario"]["stack"]
     assert engine["native"]["args"] == item.point.engine
+
+
+def test_another_engine_is_told_by_the_name_and_version_that_its_trial_stores(tmp_path, item):
+    told = {"arm": "fast", "version": "vllm 0.26.0, torch 2.11.0"}
+    point = dataclasses.replace(
+        item.point, axes={**item.point.axes, "arm": "fast"}, engine={**item.point.engine, **told}
+    )
+    run = records.fill_store(
+        tmp_path, [dataclasses.replace(item, point=point)], engine="arms",
+        plan={"arms": {"fast": {"target": "vllm"}}},
+    )  # fmt: skip
+    (content,) = llm_d_files(run).values()
+    found = yaml.safe_load(content)
+    BenchmarkReportV02.model_validate(found)
+    (engine,) = found["scenario"]["stack"]
+    assert engine["metadata"]["label"] == "fast"
+    assert engine["standardized"]["kind"] == "inference_engine"
+    assert engine["standardized"]["tool"] == "vllm"
+    assert engine["standardized"]["tool_version"] == told["version"]
 
 
 def test_what_is_not_known_is_left_out_and_nothing_is_null(found):

@@ -62,6 +62,40 @@ def test_vllm_json_keeps_the_axes_of_the_point(tmp_path):
     assert len(points) == len(paths)
 
 
+ARMS = {
+    "ours": ("in_process", {}, "inference-workbench"),
+    "theirs": ("vllm", {"version": "vllm 0.26.0, torch 2.11.0"}, "vllm"),
+    "served": ("server", {"launcher": "llama.cpp", "version": "build 1"}, "llama.cpp"),
+}
+
+
+@pytest.fixture(scope="module")
+def arms(tmp_path_factory):
+    """A run of three engines, each measured twice at one point."""
+    items = []
+    for arm, (_, told, _) in ARMS.items():
+        for repeat in (0, 1):
+            one = measured.trial(count=40, repeat=repeat, arm=arm)
+            engine = {**one.point.engine, **told, "arm": arm}
+            point = dataclasses.replace(one.point, engine=engine)
+            items.append(dataclasses.replace(one, point=point))
+    plan = {"arms": {arm: {"target": target} for arm, (target, _, _) in ARMS.items()}}
+    return records.fill_store(tmp_path_factory.mktemp("arms"), items, engine="arms", plan=plan)
+
+
+@pytest.mark.parametrize("export", ["vllm", "llm-d"])
+def test_each_arm_comes_back_as_its_engine_with_its_repeats(tmp_path, arms, export):
+    paths = []
+    for place, content in enumerate(exported(arms, export)):
+        paths.append(tmp_path / str(place))
+        paths[-1].write_bytes(content)
+    points = imported(tmp_path, *paths).points()
+    assert "axis.duplicate" not in points
+    told = dict(zip(points["axis.arm"], points["engine.framework"], strict=True))
+    assert told == {arm: tool for arm, (_, _, tool) in ARMS.items()}
+    assert points["repeats"].tolist() == [2, 2, 2]
+
+
 def test_llm_d_report(tmp_path, run, trial):
     (content,) = llm_d_files(run).values()
     point = back(tmp_path, content)
