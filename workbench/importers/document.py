@@ -152,7 +152,8 @@ def _parsed(path: Path, text: str) -> tuple[Form, object]:
     start = text.lstrip()
     raise unknown(
         path,
-        f"is neither JSON, JSON lines, YAML nor CSV (it begins with {start[:30]!r}).",
+        "is no result of a known tool: neither JSON, JSON lines, YAML nor CSV "
+        f"(it begins with {start[:30]!r}).",
         LISTED,
     )
 
@@ -163,7 +164,11 @@ def form_of(text: str) -> Form | None:
     first = start.partition("\n")[0]
     if start[:1] in ("{", "["):
         return Form.JSON
-    if YAML_START.match(first) or start.startswith("#"):
+    if start.startswith("#"):  # a comment of YAML, or a heading of Markdown
+        lines = (line for line in start.splitlines() if line.strip())
+        below = next((line for line in lines if not line.startswith("#")), None)
+        return Form.YAML if below is None or YAML_START.match(below) else None
+    if YAML_START.match(first):
         return Form.YAML
     return Form.CSV if "," in first else None
 
@@ -208,7 +213,8 @@ def _yaml(path: Path, text: str) -> object:
         return yaml.load(text, YAML_LOADER)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError) as error:
         told = " ".join(str(error).split())[:200]
-        raise unknown(path, f"is damaged YAML ({told}).", "Copy it again.") from error
+        what = f"is no result of a known tool: damaged YAML ({told})."
+        raise unknown(path, what, f"Copy it again if it is one; {LISTED}") from error
 
 
 def _csv(path: Path, text: str) -> list[list[str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.errors import ForeignFileError, UsageError
-from workbench.importers.document import Form, form_of, refused, text_of_head
+from workbench.importers.document import LISTED, Form, form_of, refused, text_of_head
 
 MOST_FILES = 10_000
 MOST_TEXT_BYTES = 1 << 26  # of a file that is no JSON: logs have commas and colons, too
@@ -81,4 +81,5 @@ def _no_json(path: Path, text: str | None) -> ForeignFileError:
     if text is not None and not text.strip():
         return refused(path, "is empty.", "The tool may have been stopped before it wrote.")
     begun = "bytes that are no text" if text is None else repr(text.lstrip()[:30])
-    return refused(path, f"is called JSON and begins with {begun}.", "Copy it again.")
+    what = f"is called JSON and begins with {begun}."
+    return refused(path, what, f"Copy it again if it was a result; {LISTED}")

@@ -191,6 +191,7 @@ def test_what_odd_cells_leave_can_be_stored_and_read(tmp_path, name):
         (b"a,b\n1,2\n", "the columns 'a', 'b'"),
         (b"version: '9'\nother: 1\n", "the keys 'version', 'other'"),
         (b"a: [", "damaged YAML"),
+        (b"# Results\n\nWhat was seen, in words.\n", "begins with '# Results"),
         (b"[" * 100_000, "damaged JSON"),
         (b'{"a": ' + b"9" * 5000 + b"}", "damaged JSON"),
         (b'"text"', "neither JSON"),
@@ -201,6 +202,15 @@ def test_a_file_that_is_none_says_what_was_expected_and_found(tmp_path, content,
     path.write_bytes(content)
     with pytest.raises(ForeignFileError, match=told):
         read_file(path)
+
+
+@pytest.mark.parametrize("text", ["# Notes\n\nSome words.\n", "# Notes\n\nSeen: [a](b) *c\n"])
+def test_a_page_of_markdown_that_is_called_json_is_told_what_can_be_imported(tmp_path, text):
+    path = tmp_path / "notes.json"
+    path.write_text(text)
+    with pytest.raises(UnknownFileError, match="is no result of a known tool") as caught:
+        read_file(path)
+    assert "workbench import --formats" in caught.value.remedy
 
 
 def test_an_unknown_file_is_told_what_it_is_closest_to_and_where_the_rest_is_listed(tmp_path):

@@ -94,7 +94,7 @@ def test_a_folder_gives_what_is_recognised_in_it_and_below(tmp_path, store):
     (run,) = found.runs
     assert (run.origin["format"], dict(found.refused)) == ("llmperf", {})
     assert {path.name: what.partition(" (")[0] for path, what in found.left_out.items()} == {
-        "README.md": "is damaged YAML",
+        "README.md": "is no result of a known tool: damaged YAML",
         "env_dsr1-fp4-b200-sglang.json": "is a matrix of 3 InferenceX configurations, "
         "without a result.",
         "server.log": "is CSV of no tool that is known: it holds the columns 'INFO', ' started'.",
