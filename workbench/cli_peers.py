@@ -10,7 +10,7 @@ import typer
 from experiments.peers.recipes import PEERS, Recipe, default_folder
 from kernels.near_names import nearest
 from workbench.cli_options import JsonOption
-from workbench.cli_output import say, say_json, show_table
+from workbench.cli_output import say, say_json
 from workbench.errors import UsageError
 
 FolderOption = Annotated[
@@ -19,7 +19,7 @@ FolderOption = Annotated[
         "--folder", help="Where peers lie; ~/.cache/inference-workbench/peers if left out."
     ),
 ]
-HEADERS = ("peer", "what it is", "state", "versions", "disk", "minutes", "licence")
+HERE = "in this environment"
 
 app = typer.Typer(no_args_is_help=True, help="Other engines, to be measured beside ours.")
 
@@ -72,25 +72,23 @@ def _recipe(name: str) -> Recipe:
 
 
 def _show(recipes: list[Recipe], folder: Path, *, json: bool) -> None:
-    from workbench.peer_install import installed
+    """Three lines a peer: name and state, what it takes, versions or how it is installed."""
+    from workbench.peer_install import here, installed
 
     found = {recipe.name: installed(recipe, folder) for recipe in recipes}
-    rows = [
-        (
-            recipe.name,
-            recipe.title,
-            "installed" if found[recipe.name].complete else recipe.install_line,
-            ", ".join(f"{k} {v}" for k, v in found[recipe.name].versions.items()) or "-",
-            f"{recipe.disk_bytes / 1e9:.1f} GB",
-            recipe.minutes,
-            recipe.licence,
-        )
-        for recipe in recipes
-    ]
-    show_table(f"Peers in {folder}", HEADERS, rows)
+    say(f"Peers in {folder}")
+    for recipe in recipes:
+        one, beside = found[recipe.name], here(recipe)
+        states = ["installed"] * one.complete + [HERE] * bool(beside)
+        versions = one.versions if one.complete else beside
+        told = ", ".join(f"{name} {version}" for name, version in versions.items())
+        say(f"{recipe.name}: {' and '.join(states) or 'not installed'}")
+        say(f"  {recipe.title}; {recipe.disk_bytes / 1e9:.1f} GB, {recipe.minutes} minutes, "
+            f"{recipe.licence}")  # fmt: skip
+        say(f"  {told if states else f'install it with `{recipe.install_line}`'}")
     if json:
         say_json({
-            name: {"installed": one.complete, "versions": dict(one.versions),
-                   "program": str(PEERS[name].program(folder))}
+            name: {"installed": one.complete, "here": dict(here(PEERS[name])),
+                   "versions": dict(one.versions), "program": str(PEERS[name].program(folder))}
             for name, one in found.items()
         })  # fmt: skip

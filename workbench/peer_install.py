@@ -6,6 +6,7 @@ short goes on where it stopped. Everything that the steps write goes to `install
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import subprocess
@@ -80,6 +81,13 @@ def installed(recipe: Recipe, folder: Path) -> Installed:
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return Installed(complete=False, steps=(), versions={})
     return told if same else Installed(complete=False, steps=(), versions={})
+
+
+def here(recipe: Recipe) -> dict[str, str]:
+    """Versions of its packages beside the workbench; {} where it cannot be imported there."""
+    if recipe.imports is None or importlib.util.find_spec(recipe.imports) is None:
+        return {}
+    return package_versions(Path(sys.executable), (recipe.imports, *recipe.packages))
 
 
 def install(

@@ -1,9 +1,12 @@
 """Installing other engines: order, resumption, and what is said when it fails."""
 
+import dataclasses
+import importlib.util
 import json
 import tarfile
 from pathlib import Path
 
+import numpy
 import pytest
 from typer.testing import CliRunner
 
@@ -155,6 +158,22 @@ def test_the_command_lists_what_is_there_and_names_what_is_not(tmp_path):
     assert not found["llama-cpp"]["installed"]
     refused = CliRunner().invoke(app, ["peers", "install", "vlm-cpu"])
     assert refused.exit_code == 2
+
+
+def test_a_peer_beside_the_workbench_is_told_and_no_word_is_broken(tmp_path):
+    transformers = PEERS["transformers"]
+    assert peer_install.here(PEERS["llama-cpp"]) == {}
+    beside = dataclasses.replace(transformers, imports="numpy", packages=("numpy",))
+    assert peer_install.here(beside) == {"numpy": numpy.__version__}
+    lacking = dataclasses.replace(transformers, imports="no_such_package")
+    assert peer_install.here(lacking) == {}
+    folder = tmp_path / ("a-folder-with-a-long-name" * 5)
+    done = CliRunner().invoke(app, ["peers", "list", "--folder", str(folder)])
+    lines = done.output.splitlines()
+    assert lines[0] == f"Peers in {folder}"
+    assert f"  install it with `{PEERS['llama-cpp'].install_line}`" in lines
+    found = importlib.util.find_spec("transformers") is not None
+    assert ("transformers: in this environment" in lines) is found
 
 
 def test_a_conversion_writes_its_file_whole_or_not_at_all(tmp_path):
