@@ -20,6 +20,7 @@ from experiments.records import Gate
 from workbench.cli_options import JsonOption, PricesOption, StoreOption, WideOption, axis_of
 from workbench.cli_output import has_room, say, say_error, say_json, show_table
 from workbench.cli_status import progress_document, status_lines
+from workbench.corrections import correction_lines
 from workbench.errors import PortInUseError, UsageError
 from workbench.invocation import DEFAULT_STORE, command_line
 from workbench.search_result import beyond_limits, beyond_lines, search_lines
@@ -89,7 +90,8 @@ def show(
     say(f"{run.run_id}: {run.summary.question}")
     beyond = beyond_limits(run)
     show_points(run.points(), wide=wide, beyond=beyond)
-    for line in (*beyond_lines(beyond), *search_lines(run)):
+    corrected = correction_lines(run.folder, run.documents())
+    for line in (*beyond_lines(beyond), *search_lines(run), *corrected):
         say(line)
     if json:
         say_json({"run": _document(run.summary), "trials": run.judged()})

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import StoreError
+from workbench.figures_text import value_text
 from workbench.files import read_json
 from workbench.run_document import labels_of, part_of
 from workbench.trial_files import check_version
@@ -31,6 +32,17 @@ class Correction:
     told: object
     right: object
     why: str
+
+    @property
+    def sentence(self) -> str:
+        """What is set right, of which trials, and why."""
+        where = ", ".join(f"{name} {value_text(value)}" for name, value in self.where.items())
+        whose = f"the trials with {where}" if where else "all trials"
+        return (
+            f"Corrected by {CORRECTIONS}: {self.setting} of {whose} was told as "
+            f"{value_text(self.told)} and is {value_text(self.right)}. Why: {self.why}. "
+            "No measured number changed."
+        )
 
     def concerns(self, document: Document) -> bool:
         """Whether a trial told what this corrects."""
@@ -67,6 +79,11 @@ def corrected(documents: Sequence[Document], corrections: Sequence[Correction]) 
     for one in corrections:
         found = [one.applied(each) if one.concerns(each) else each for each in found]
     return found
+
+
+def correction_lines(folder: Path, documents: Sequence[Document]) -> list[str]:
+    """A sentence each correction of a run that sets one of its stored trials right."""
+    return [one.sentence for one in corrections_of(folder) if any(map(one.concerns, documents))]
 
 
 def _correction(item: object, path: Path) -> Correction:

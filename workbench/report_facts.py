@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
 from workbench.comparability import Side, differences
+from workbench.corrections import correction_lines
 from workbench.figures_text import value_text
 from workbench.report_imports import UNJUDGED, import_lines
 from workbench.report_tables import SHOWN, Row, Table
@@ -141,6 +142,9 @@ def limits(runs: Sequence[Run], points: pd.DataFrame) -> Row:
     """What these numbers cannot carry."""
     labels = dict.fromkeys(label for run in runs for label in run.summary.labels)
     found = [f"Labelled: {label}." for label in labels]
+    for run in runs:
+        of = f"{run.run_id}: " if len(runs) > 1 else ""
+        found += [of + line for line in correction_lines(run.folder, run.documents())]
     if any(run.origin is not None for run in runs):
         found.append(UNJUDGED)
     found.append(ONE_REPEAT if not len(points) or points["repeats"].max() == 1 else REPEATS)

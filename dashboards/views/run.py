@@ -8,6 +8,7 @@ import yaml
 
 import workbench as wb
 from dashboards import address, environment_view, markup, parts, reading, trial_view
+from workbench.corrections import correction_lines
 from workbench.figures import by_axes, cell_words, headline, number, span_words
 from workbench.search_result import search_lines, search_verdict
 
@@ -28,6 +29,8 @@ def _body(run_id: str) -> None:
     trial_id = address.parameter("trial")
     parts.html(_heading(summary, trial_id))
     parts.banners(summary)
+    for line in correction_lines(reader.run.folder, reader.run.documents()):
+        parts.html(markup.note(line))
     if trial_id is not None and reader.holds(trial_id):
         trial_view.whole(reader, trial_id)
         return

@@ -5,10 +5,12 @@ import json
 import pytest
 
 from tests.fakes import records
+from tests.fakes.command import workbench
 from workbench.bundle import opened
 from workbench.corrections import CORRECTIONS
 from workbench.errors import StoreError
 from workbench.report import write_bundle
+from workbench.report_content import gather
 from workbench.store import Store
 
 CORRECTION = {
@@ -43,6 +45,24 @@ def test_a_correction_changes_the_trials_that_it_names_and_labels_them(run):
     labels = found.trials().set_index("axis.batch_size")["labels"]
     assert f"replay_mode corrected ({CORRECTIONS})" in labels[4]
     assert "corrected" not in labels[16]
+
+
+SAID = (
+    "replay_mode of the trials with batch_size 4 was told as compact and is window. "
+    "Why: it was told wrongly. No measured number changed."
+)
+
+
+def test_a_report_and_the_command_line_tell_what_was_corrected_and_why(run):
+    found = write(run, CORRECTION)
+    assert any(line.endswith(SAID) for line in gather([found], static=True).limits)
+    done = workbench("show", found.run_id, "--store", found.folder.parent)
+    assert any(line.endswith(SAID) for line in done.output.splitlines()), done.output
+
+
+def test_a_correction_that_no_trial_needs_is_not_told(run):
+    found = write(run, CORRECTION | {"told": "window"})
+    assert not any("Corrected" in line for line in gather([found], static=True).limits)
 
 
 def test_what_is_stored_stays_as_it_was(run):
