@@ -97,7 +97,8 @@ def _judged(rule: Rule, a: Side, b: Side) -> Difference | None:
         severity = Severity.WARN
     else:
         verb = "differ" if rule.name in PLURALS else "differs"
-        sentence = f"The {words} {verb}: {_said(first, second)}; {rule.why}."
+        said = (_alone if rule.name == "labels" else _said)(first, second)
+        sentence = f"The {words} {verb}: {said}; {rule.why}."
         severity = rule.severity
     return Difference(
         name=rule.name, a=_text(first), b=_text(second), severity=severity, sentence=sentence
@@ -127,10 +128,14 @@ def _as_chosen(found: Difference) -> Difference:
 
 
 def _settings(a: Side, b: Side, chosen: Collection[str]) -> list[Difference]:
-    """Engine settings that differ, and what was chosen to: of the load it is a warning."""
+    """Engine settings that differ, and what was chosen to: of the load it is a warning.
+
+    A seed is none where both sides choose the likeliest token.
+    """
     known = {rule.name for rule in RULES} | {"model"}
     columns = [str(c) for c in a.points.columns if str(c).startswith("engine.")]
     engine = dict.fromkeys(c.removeprefix("engine.") for c in columns if c in b.points)
+    moves = LOAD_FIELDS - ({"seed"} if _is_greedy(a) and _is_greedy(b) else set())
     found = []
     for name in dict.fromkeys([*engine, *sorted(chosen)]):
         places = ("engine",) if name in engine else ("axis", "workload")
@@ -141,11 +146,16 @@ def _settings(a: Side, b: Side, chosen: Collection[str]) -> list[Difference]:
         found.append(
             Difference(
                 name=name, a=_text(first), b=_text(second),
-                severity=Severity.WARN if name in LOAD_FIELDS else Severity.NOTE,
+                severity=Severity.WARN if name in moves else Severity.NOTE,
                 sentence=f"The setting {name} {words}: {_said(first, second)}.",
             )
         )  # fmt: skip
     return found
+
+
+def _is_greedy(side: Side) -> bool:
+    """Whether every token is the likeliest, so that no seed plays a part."""
+    return side.column("workload.temperature") == [value_text(0.0)]
 
 
 def _setting(side: Side, name: str, places: Sequence[str]) -> object:
@@ -170,6 +180,14 @@ def _said(first: object, second: object) -> str:
         apart = [name for name in names if first.get(name) != second.get(name)]
         return ", ".join(f"{n} {_text(first.get(n))} and {_text(second.get(n))}" for n in apart)
     return f"{_text(first)} and {_text(second)}"
+
+
+def _alone(first: object, second: object) -> str:
+    """Of two lists what one side has alone."""
+    a, b = (list(each) if isinstance(each, Sequence) else [] for each in (first, second))
+    found = [(label, [one for one in each if one not in other])
+             for label, each, other in (("A", a, b), ("B", b, a))]  # fmt: skip
+    return ", ".join(f"{label} alone has {_text(each)}" for label, each in found if each)
 
 
 def _text(value: object) -> str:

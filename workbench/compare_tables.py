@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from workbench.catalogue import METRICS
 from workbench.cli_output import has_room, say, show_table
-from workbench.compare_words import ONE_REPEAT, change_words
+from workbench.compare_words import ESTIMATES, ONE_REPEAT, change_words
 from workbench.effects import Basis
 from workbench.figures_text import MISSING, UNKNOWN, interval, number
 from workbench.spreads import TOO_FEW, too_wide
@@ -43,6 +43,8 @@ def show_comparison(found: Comparison) -> None:
         for name in found.metrics[: 3 if has_room() else 1]:
             rows = found.points[found.points["metric"] == name]
             _show(f"{METRICS[name].heading}, point by point", rows, by="point")
+    if found.overall["basis"].isin([Basis.PAIRED, Basis.APART]).any():
+        say(ESTIMATES)
 
 
 def show_bases(found: Comparison) -> None:

@@ -18,6 +18,11 @@ ONE_REPEAT = (
     f"One repeat says nothing of other runs: measure at least {LEAST_REPEATS} repeats of each side."
 )
 
+ESTIMATES = (
+    "A and B are each side's own estimates: means over its repeats, quantiles of all their "
+    "requests. B/A is the geometric mean of what single repeats say, so it need not be B over A."
+)
+
 
 class Verdict(StrEnum):
     """What may be said of B against A."""

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from experiments.arms import ARM_AXIS
 from workbench.arms import select
 from workbench.catalogue import METRICS
+from workbench.columns import words_of
 from workbench.compare import compare
 from workbench.compare_words import Delta, change_words, range_words
 from workbench.errors import BenchError
@@ -78,12 +80,18 @@ def effects(run: Run, points: pd.DataFrame) -> Row:
     """What each engine setting that the run varies does to output, one sentence an axis.
 
     The first value of an axis stands against the one of the others that differs most, over all
-    points that are alike in everything else. Only repeats carry a verdict.
+    points that are alike in everything else; of arms the reference stands against each other
+    one, and comes first. Only repeats carry a verdict.
     """
     repeated = len(points) > 0 and int(points["repeats"].max()) > 1
-    tell = _judged if repeated else _seen
     if JUDGED_BY not in points:
         return ()
+
+    def tell(run: Run, points: pd.DataFrame, axis: str) -> str:
+        if axis == ARM_AXIS:
+            return _of_arms(run, points, judged=repeated)
+        return (_judged if repeated else _seen)(run, points, axis)
+
     return tuple(words for axis in _engine_axes(points) if (words := tell(run, points, axis)))
 
 
@@ -97,7 +105,40 @@ def _engine_axes(points: pd.DataFrame) -> list[str]:
         and f"engine.{name}" in points.columns
         and 2 <= len(levels(points, f"axis.{name}")) <= MOST_LEVELS
     ]
-    return kept[:MOST_AXES]
+    return sorted(kept, key=lambda name: name != ARM_AXIS)[:MOST_AXES]
+
+
+def _of_arms(run: Run, points: pd.DataFrame, *, judged: bool) -> str:
+    """What the reference, or else the first arm, gives against every other arm, in a sentence."""
+    names = levels(points, f"axis.{ARM_AXIS}")
+    named = str(run.plan.get("reference"))
+    reference = named if named in names else names[0]
+    others = [name for name in names if name != reference]
+    told = [
+        (_judged_arms(run, other, reference) if judged else _seen_arms(points, other, reference))
+        for other in others
+    ]
+    parts = [f"against {other} {said or 'no difference is told'}"
+             for other, said in zip(others, told, strict=True)]  # fmt: skip
+    return f"Arm {reference}, {METRICS[JUDGED_BY].label}: {'; '.join(parts)}." if any(told) else ""
+
+
+def _judged_arms(run: Run, other: str, reference: str) -> str:
+    found = _delta(run, ARM_AXIS, (other, reference))
+    return "" if found is None or not found.ratio else found.sentence.removeprefix("B is ")
+
+
+def _seen_arms(points: pd.DataFrame, other: str, reference: str) -> str:
+    column = f"axis.{ARM_AXIS}"
+    pair = points[words_of(points[column]).isin([other, reference])]
+    rows = matched_ratios(pair, column, JUDGED_BY)
+    if rows.empty:
+        return ""
+    row = rows.iloc[0]
+    ends = tuple(float(row[name]) for name in ("ratio", "low", "high"))
+    if str(row["base"]) == reference:
+        ends = (1 / ends[0], 1 / ends[2], 1 / ends[1])
+    return _seen_words(*ends, pairs=int(row["pairs"]))
 
 
 def _judged(run: Run, points: pd.DataFrame, axis: str) -> str:
@@ -131,13 +172,19 @@ def _seen(run: Run, points: pd.DataFrame, axis: str) -> str:
         return ""
     most = rows.loc[np.log(rows["ratio"].astype(float)).abs().idxmax()]
     pair, ratio = (str(most["base"]), str(most["level"])), float(most["ratio"])
-    low, high = float(most["low"]), float(most["high"])
+    said = _seen_words(
+        ratio, float(most["low"]), float(most["high"]), pairs=int(most["pairs"])
+    )  # fmt: skip
+    return f"{_against(axis, pair, len(rows))}, {METRICS[JUDGED_BY].label}: {said}."
+
+
+def _seen_words(ratio: float, low: float, high: float, *, pairs: int) -> str:
+    """NaN for an interval that there is not."""
     spread = f"{range_words(low, high)} within the run" if low == low else ""
     spread = TOO_FEW if too_wide(low, high) else spread
     return (
-        f"{_against(axis, pair, len(rows))}, {METRICS[JUDGED_BY].label}: {change_words(ratio)} "
-        f"({spread or 'a point has no interval'}; {plural(int(most['pairs']), 'pair')} of points "
-        "alike in all else; one repeat, so no verdict)."
+        f"{change_words(ratio)} ({spread or 'a point has no interval'}; "
+        f"{plural(pairs, 'pair')} of points alike in all else; one repeat, so no verdict)"
     )
 
 

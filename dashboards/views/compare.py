@@ -10,6 +10,8 @@ import streamlit as st
 import workbench as wb
 from dashboards import address, comparability_view, controls, markup, parts, reading
 from dashboards.compare_sides import MAX_POINTS, SIDES, Side, chosen
+from workbench.compare_words import ESTIMATES
+from workbench.effects import Basis
 from workbench.figures import (
     ARM,
     LATENCY_FAMILIES,
@@ -162,6 +164,8 @@ def _points(found: wb.Comparison) -> None:
     ]
     heads = ("Point", "A", "B", "B against A (95 %)", "Verdict", "In words")
     parts.html(markup.table(heads, cells, stacked=True))
+    if rows["basis"].isin([Basis.PAIRED, Basis.APART]).any():
+        parts.html(markup.note(ESTIMATES))
 
 
 def _number(value: float, run_id: str, trial_id: str) -> markup.Cell:
