@@ -61,3 +61,23 @@ def test_precisions_are_told_apart(tmp_path):
     assert run.summary.accelerator == "NVIDIA H200"
     assert set(points["axis.dtype"].dropna()) == {"float32"}
     assert "axis.duplicate" not in points
+
+
+def test_steps_with_a_prompt_are_told_from_decode_steps(tmp_path):
+    load = {"decoding": 31, "prompt_tokens": 128, "steps": 16, "rounds": 2}
+    variants = [
+        {"variant": name, "steps": 32, "replayed_steps": count, "repeats": True, "other_texts": 0,
+         "p50_s": {"step": seconds, "busy": 2e-3}, "p99_s": {"step": 4e-2}}
+        for name, count, seconds in (("graphs=auto", 32, 3.3e-3), ("graphs=off", 0, 3.4e-2))
+    ]  # fmt: skip
+    document = {name: value for name, value in BENCH.items() if name != "served"}
+    document |= {
+        "format": "prompt bench",
+        "prompted": [{"engine": {"model": "nano"}, "load": load, "variants": variants}],
+    }
+    run = imported(tmp_path, written(tmp_path, "prompts.json", document))
+    points = run.points()
+    assert set(points["workload.kind"]) == {"steps with a prompt"}
+    assert set(points["workload.decoding"]) == {31}
+    told = [{one.key: one.value for one in run.trial(name).foreign} for name in run.trial_ids()]
+    assert sorted(one["step p50"] for one in told) == [3.3e-3, 3.4e-2]
