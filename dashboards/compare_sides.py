@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import streamlit as st
 
 import workbench as wb
 from dashboards import address, controls, parts, reading
-from workbench.arms import TRIAL
+from workbench.arms import TRIAL, against_reference
 from workbench.figures import levels, varied
 
 MAX_POINTS = 200  # that a page lists
 MOST_TRIED = 8  # pairs
 MOST_BEFORE = 3  # runs of one plan
+ARM_AXIS = "arm"
 SIDES = ("a", "b")
+OF_DRAFTS = ("RUN:draft_length=0", "RUN:draft_length=5")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,10 +36,31 @@ class Side:
         )
 
 
+def take_from_address() -> None:
+    """Keep `a=RUN:setting=value,...`, as the command line writes a side, as the controls do."""
+    for name in SIDES:
+        run_id, colon, where = (address.parameter(name) or "").partition(":")
+        if colon:
+            address.remember(name, run_id)
+            address.remember(f"{name}_where", where)
+
+
+def example(run_id: str) -> str:
+    """A command that holds two sides of this run against each other: its arms, where it has any."""
+    pair = next(_arms(run_id), None)
+    sides = [f"{run_id}:{side.where[0]}" for side in pair] if pair is not None else OF_DRAFTS
+    return " ".join(["workbench compare", *sides])
+
+
 def chosen(name: str, runs: dict[str, wb.RunSummary]) -> Side:
-    """One side as the address has it; at first the first pair that may be compared."""
+    """One side as the address has it; at first the first pair that may be compared.
+
+    Of the run that the address names, where it names one.
+    """
     label = name.upper()
-    side = _at_first(reading.store_path(), tuple(runs), runs)[SIDES.index(name)]
+    named = address.parameter("run")
+    order = [*([named] if named in runs else []), *(one for one in runs if one != named)]
+    side = _at_first(reading.store_path(), tuple(order), runs)[SIDES.index(name)]
     default = side.run_id
     preset = [] if any(map(address.parameter, SIDES)) else [*side.where]  # of that pair alone
     picked = address.choose(
@@ -91,22 +114,32 @@ def _at_first(
 ) -> tuple[Side, Side]:
     """Of the first pairs one that may be compared; where there is none, the first.
 
-    Where there is no pair, the newest run twice.
+    Where there is no pair, the first run twice.
     """
     del store
     newest = Side(run_id=names[0], where=())
-    pairs = list(itertools.islice(_pairs(_runs), MOST_TRIED)) or [(newest, newest)]
+    pairs = list(itertools.islice(_pairs(names, _runs), MOST_TRIED)) or [(newest, newest)]
     return next((pair for pair in pairs if _is_comparable(*pair)), pairs[0])
 
 
-def _pairs(runs: dict[str, wb.RunSummary]) -> Iterator[tuple[Side, Side]]:
-    """From the newest run on: it after those of its plan before it, then two of its settings."""
-    names = list(runs)
+def _pairs(names: Sequence[str], runs: dict[str, wb.RunSummary]) -> Iterator[tuple[Side, Side]]:
+    """From the first run on: its arms, then it after those of its plan before it, then two of its
+    settings."""
     for place, newest in enumerate(names):
+        yield from _arms(newest)
         whole = Side(run_id=newest, where=())
         before = [name for name in names[place + 1 :] if runs[name].name == runs[newest].name]
         yield from ((Side(run_id=name, where=()), whole) for name in before[:MOST_BEFORE])
         yield from _ends(newest)
+
+
+def _arms(run_id: str) -> Iterator[tuple[Side, Side]]:
+    """Each arm of a run and the reference; nothing for a run without arms."""
+    reader = reading.reader(run_id)
+    names = levels(reader.trials(), f"axis.{ARM_AXIS}")
+    for pair in against_reference(reader.run, names):
+        a, b = (Side(run_id=run_id, where=(f"{ARM_AXIS}={name}",)) for name in pair)
+        yield a, b
 
 
 def _ends(run_id: str) -> Iterator[tuple[Side, Side]]:

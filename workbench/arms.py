@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -81,6 +81,16 @@ def parse_arm(store: Store, text: str) -> Arm:
             remedy="Write RUN, or RUN:setting=value,setting=value.",
         )
     return Arm(run=store.run(run_id), where={name.strip(): v.strip() for name, _, v in pairs})
+
+
+def against_reference(run: Run, names: Sequence[str]) -> list[tuple[str, str]]:
+    """Each arm of a plan beside the reference that it is held against, or else the first arm.
+
+    `names` are the arms that have points; nothing for fewer than two.
+    """
+    named = str(run.plan.get("reference"))
+    reference = named if named in names else next(iter(names), None)
+    return [(name, reference) for name in names if reference is not None and name != reference]
 
 
 def setting(points: pd.DataFrame, name: str) -> list[str] | None:

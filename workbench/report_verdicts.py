@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.arms import ARM_AXIS
-from workbench.arms import select
+from workbench.arms import against_reference, select
 from workbench.catalogue import METRICS
 from workbench.columns import words_of
 from workbench.compare import compare
@@ -110,16 +110,11 @@ def _engine_axes(points: pd.DataFrame) -> list[str]:
 
 def _of_arms(run: Run, points: pd.DataFrame, *, judged: bool) -> str:
     """What the reference, or else the first arm, gives against every other arm, in a sentence."""
-    names = levels(points, f"axis.{ARM_AXIS}")
-    named = str(run.plan.get("reference"))
-    reference = named if named in names else names[0]
-    others = [name for name in names if name != reference]
-    told = [
-        (_judged_arms(run, other, reference) if judged else _seen_arms(points, other, reference))
-        for other in others
-    ]
+    pairs = against_reference(run, levels(points, f"axis.{ARM_AXIS}"))
+    told = [_judged_arms(run, *pair) if judged else _seen_arms(points, *pair) for pair in pairs]
     parts = [f"against {other} {said or 'no difference is told'}"
-             for other, said in zip(others, told, strict=True)]  # fmt: skip
+             for (other, _), said in zip(pairs, told, strict=True)]  # fmt: skip
+    reference = pairs[0][1]
     return f"Arm {reference}, {METRICS[JUDGED_BY].label}: {'; '.join(parts)}." if any(told) else ""
 
 

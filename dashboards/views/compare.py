@@ -9,7 +9,7 @@ import streamlit as st
 
 import workbench as wb
 from dashboards import address, comparability_view, controls, markup, parts, reading
-from dashboards.compare_sides import MAX_POINTS, SIDES, Side, chosen
+from dashboards.compare_sides import MAX_POINTS, SIDES, Side, chosen, example, take_from_address
 from workbench.compare_words import ESTIMATES
 from workbench.effects import Basis
 from workbench.figures import (
@@ -30,7 +30,6 @@ from workbench.figures import (
 
 VERDICTS = {"better": "passed", "worse": "failed", "changed": "running"}
 ROW_PX, MARGINS_PX = 20, 140  # of a chart with a label a row
-EXAMPLE = "workbench compare RUN:draft_length=0 RUN:draft_length=5"
 
 
 def main() -> None:
@@ -38,6 +37,7 @@ def main() -> None:
     runs = parts.stored_runs()
     if not runs:
         return
+    take_from_address()
     with st.sidebar:
         a, b = (chosen(name, runs) for name in SIDES)
     _body(a, b, runs)
@@ -48,7 +48,8 @@ def _body(a: Side, b: Side, runs: dict[str, wb.RunSummary]) -> None:
     labels = dict.fromkeys(label for s in (a, b) for label in runs[s.run_id].labels)
     parts.banner(labels)
     if a == b:
-        parts.nothing("A and B are the same points. Choose another run or setting; or:", EXAMPLE)
+        told = "A and B are the same points. Choose another run or setting; or:"
+        parts.nothing(told, example(a.run_id))
         return
     accepted = tuple(filter(None, (address.parameter("accept") or "").split(",")))
     stored = tuple(len(reading.reader(side.run_id).run.trial_ids()) for side in (a, b))
