@@ -31,6 +31,7 @@ class TargetFacts:
     window: int | None  # sliding rows
     draft_block: int | None  # longest draft
     can_truncate: bool | None  # the model has a decoder half
+    packs_rows: bool = True  # its release caches rows in fewer bits than it computes with
     max_positions: int | None  # context of this configuration: prompt + output tokens
     devices: int | None  # allocated to this configuration; None = cannot be told
     accelerator: str | None

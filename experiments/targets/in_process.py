@@ -87,6 +87,7 @@ class InProcessTarget:
             window=facts.window,
             draft_block=facts.draft_block,
             can_truncate=facts.can_truncate,
+            packs_rows=facts.packs_rows,
             max_positions=resolved.max_model_len,
             devices=_devices(config, kind),
             accelerator=str(kind),
