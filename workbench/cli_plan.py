@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kernels.errors import WorkbenchError
 from workbench.cli_options import (
     BudgetOption,
     JsonOption,
@@ -66,12 +67,13 @@ def plan(  # noqa: PLR0913 - its options
 ) -> None:
     """Print the time and disk that a plan will take, engine starts, and its points.
 
-    A plan for another machine is looked at all the same: what only that machine knows is said.
+    A plan for another machine is looked at all the same, every arm of it: what this machine lacks
+    and what only that machine knows is said.
     """
-    from workbench.runs import outlook
+    from experiments.arm_choice import without_arms
 
-    asked = narrowed(loaded(file, max_trials, None, repeats), without)
-    found = outlook(asked, Store(store))
+    asked = without_arms(loaded(file, max_trials, None, repeats), without or ())
+    found = _looked_at(asked, Store(store))
     listed = None if every else Listed(most=MOST_TRIALS, more="`--all` lists them")
     show_outlook(found, budget_s=budget_of(budget), json=json, listed=listed)
 
@@ -99,6 +101,31 @@ def narrowed(asked: Plan, without: list[str] | None) -> Plan:
     for arm, why in absent.items():
         say(f"note: the arm {arm} is left out: {why}", style="yellow")
     return found
+
+
+def _looked_at(asked: Plan, store: Store) -> Outlook:
+    """The plan without optional arms that cannot start here; for another machine with them all."""
+    from experiments.arm_choice import present
+    from workbench.runs import outlook
+
+    found, absent = present(asked)
+    whole = _elsewhere(asked, store) if absent else None
+    what = "is left out" if whole is None else "cannot start on this machine"
+    for arm, why in absent.items():
+        say(f"note: the arm {arm} {what}: {why}", style="yellow")
+    return outlook(found, store) if whole is None else whole
+
+
+def _elsewhere(asked: Plan, store: Store) -> Outlook | None:
+    """All of a plan for another machine; None for one for this, or that needs what is not here."""
+    from workbench.preflight import missing_device
+    from workbench.runs import outlook
+
+    try:
+        found = outlook(asked, store)
+    except WorkbenchError:
+        return None
+    return None if missing_device(found) is None else found
 
 
 def budget_of(text: str | None) -> float | None:

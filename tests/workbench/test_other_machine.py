@@ -1,5 +1,7 @@
 """A plan for a machine that this one is not: looked at, and neither run nor gone on with."""
 
+import sys
+
 import pytest
 import yaml
 
@@ -59,6 +61,21 @@ def test_arms_of_other_engines_are_planned_for_it_too(tmp_path):
     assert done.exit_code == 0, done.output
     assert [trial["axes"]["arm"] for trial in last_json(done)["trials"]] == ["ours", "theirs"]
     assert "CUDA device 0 is wanted, 0 are visible" in last_json(done)["missing_device"]
+
+
+def test_an_optional_arm_that_this_machine_lacks_stays_in_it_and_is_told(tmp_path):
+    engine = {"accelerator": "cuda", "model": "nano"}
+    theirs = {"target": "vllm", "optional": True, "engine": {**engine, "python": sys.executable}}
+    arms = {"ours": {"engine": engine}, "theirs": theirs}
+    path = tmp_path / "plan.yaml"
+    changes = {"target": "arms", "arms": arms, "engine": {}, "axes": []}
+    path.write_text(yaml.safe_dump(PLAN | changes))
+    done = workbench("plan", path, "--store", tmp_path / "store", "--json")
+    assert done.exit_code == 0, done.output
+    assert [trial["axes"]["arm"] for trial in last_json(done)["trials"]] == ["ours", "theirs"]
+    notes = [line for line in done.output.splitlines() if line.startswith("note: ")]
+    assert any("the arm theirs cannot start on this machine: " in line for line in notes)
+    assert any("0 are visible" in line for line in notes)
 
 
 def test_it_is_not_run(plan, tmp_path):
