@@ -14,7 +14,11 @@ HOST = CpuAccelerator().target()
 if not (HOST.has_laid_out_products and HOST.has_numba):
     pytest.skip("no bfloat16 products of oneDNN, or no numba here", allow_module_level=True)
 
-CASES = [product_case("norm_logits", 128, 192), product_case("norm_logits", 96, 640), product_case("norm_logits", 96, 100)]
+CASES = [
+    product_case("norm_logits", 128, 192),
+    product_case("norm_logits", 96, 640),
+    product_case("norm_logits", 96, 100),
+]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
