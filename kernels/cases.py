@@ -18,7 +18,13 @@ from kernels.cases_compressor import latents_case
 from kernels.cases_engram import gated_add_case, look_up_case
 from kernels.cases_logprobs import logprobs_case
 from kernels.cases_matmul import grouped_linear_case, linear_case, plain_case
-from kernels.cases_moe import experts_case, fp8_experts_case, packed_experts_case, route_case
+from kernels.cases_moe import (
+    experts_case,
+    few_experts_case,
+    fp8_experts_case,
+    packed_experts_case,
+    route_case,
+)
 from kernels.cases_selection import (
     best_case,
     best_of_blocks_case,
@@ -238,6 +244,7 @@ CHECKED_CASES = (
 TIMED_CASES = (
     experts_case(384, 5120, 2048, 6),
     packed_experts_case(384, 5120, 2304, 6, 32),
+    few_experts_case(384, 32, 5120, 2304, 6, 32),
     fp8_experts_case(256, 4096, 2048, 6, 128, 128),
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
     far_score_case(32, 128, 16_384, formats.FP4_GROUP32),

@@ -10,11 +10,13 @@ from torch import Tensor
 from kernels import formats
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.cache_ops.reference import CachedRows
-from kernels.case import Arguments, Case, Make, normal
+from kernels.case import TIMED_ROWS, Arguments, Case, Make, normal
 from kernels.rotary.reference import frequencies, rotation
 
 POOL = 700  # rows of a cache, most of them read by nobody
 PAGE_ROWS = 64
+PAGED_ROWS = (1, 6, 32, 128, 192, 768, 2048, 8192)
+"""That are timed in pages: also six rows of 1, 32 and 128 sequences, as they verify drafts."""
 
 
 def stored_bytes(rows: int, width: int, packing: str | None) -> int:
@@ -119,6 +121,7 @@ def attend_case(
         make=make,
         bytes_per_row=lambda size: 2 * heads * width * size + key_bytes + 8 * (count + turned),
         flops=lambda rows: 4 * rows * heads * width * (window + count),
+        timed_rows=PAGED_ROWS if has_pages else TIMED_ROWS,
         head_dim=width,
         waits=packing != (None, None),
     )

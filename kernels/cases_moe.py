@@ -12,6 +12,7 @@ from kernels.case import Arguments, Case, normal
 from kernels.cases_matmul import AFTER_INNER_ROUNDING, random_fp8, random_mxfp4
 from kernels.grouped_matmul.reference import Experts
 from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
+from kernels.registry import FP8_EXPERTS
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
 
@@ -103,6 +104,31 @@ def packed_experts_case(
     )
 
 
+def few_experts_case(
+    experts: int, used: int, width: int, inner: int, top: int, input_group: int | None
+) -> Case:
+    """The same where all rows choose among `used` experts, spread among the others: what a step
+    of some sequences does whose rows are alike. Each expert has several tiles of rows.
+    """
+    case = packed_experts_case(experts, width, inner, top, input_group)
+    draw = packed_experts_case(used, width, inner, top, input_group)
+    assert experts % used == 0
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        x, held, chosen, weights, shared = case.make(rows, dtype, device)
+        assert isinstance(chosen, Tensor)
+        fewer = torch.rand(rows, used, device=device).topk(top).indices * (experts // used)
+        return x, held, torch.where(chosen < 0, chosen, fewer), weights, shared
+
+    return replace(
+        case,
+        name=f"{case.name}, {used} in use",
+        make=make,
+        bytes_shared=draw.bytes_shared,
+        timed_rows=(32, 128),
+    )
+
+
 def fp8_experts_case(
     experts: int, width: int, inner: int, top: int, side: int, input_group: int | None
 ) -> Case:
@@ -118,7 +144,7 @@ def fp8_experts_case(
         bytes_shared=lambda rows, size: 3 * width * inner * _drawn_experts(experts, top, rows),
         number="bf16" if input_group is None else "fp8",
         **_limits(width, input_group),
-        weights="experts of fp8 tiles",
+        weights=FP8_EXPERTS,
     )
 
 

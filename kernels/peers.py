@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from kernels import peers_attention
 from kernels.case import Arguments
 from kernels.matmul.weights import Fp8Weight
+from kernels.sampling.reference import GREEDY_BELOW, SamplingRules
 from kernels.stopwatch import Work
 
 
@@ -98,6 +100,27 @@ def _torch_fp8_linear(arguments: Arguments) -> Work | None:
     return lambda: product(values, weight.values.T, one, one, out_dtype=x.dtype)
 
 
+def _flashinfer_choose(arguments: Arguments) -> Work | None:
+    """From float32 logits that temperatures have divided beforehand; no least probability.
+
+    Rows without a temperature draw from their best token alone.
+    """
+    logits, _, rules = arguments
+    assert isinstance(logits, Tensor)
+    assert isinstance(rules, SamplingRules)
+    if rules.narrowing is None:
+        return None
+    sample = importlib.import_module("flashinfer.sampling").top_k_top_p_sampling_from_logits
+    is_warm = rules.temperatures >= GREEDY_BELOW
+    divided = logits.float() / torch.where(is_warm, rules.temperatures, 1.0).float().unsqueeze(-1)
+    most = logits.shape[-1] - 1  # it takes fewer than all
+    top_k = torch.where(is_warm, rules.narrowing.top_k.clamp(max=most), 1).int()
+    top_p = rules.narrowing.top_p.float()
+    # On the device: one drawn on the host could not be captured.
+    seed, offset = (torch.zeros(1, dtype=torch.int64, device=logits.device) for _ in range(2))
+    return lambda: sample(divided, top_k, top_p, seed=seed, offset=offset)
+
+
 PEERS = (
     Peer(op="linear", name="torch bf16", module="torch", bind=_torch_linear),
     Peer(op="linear", name="torch fp8 per tensor", module="torch", bind=_torch_fp8_linear),
@@ -106,4 +129,13 @@ PEERS = (
     Peer(op="swiglu", name="flashinfer", module="flashinfer", bind=_flashinfer_swiglu),
     Peer(op="best_rows", name="torch", module="torch", bind=_torch_top_k),
     Peer(op="best_rows", name="flashinfer", module="flashinfer", bind=_flashinfer_top_k),
+    Peer(op="choose_tokens", name="flashinfer", module="flashinfer", bind=_flashinfer_choose),
+    *(
+        Peer(op="attend_turned", name=f"sgl-flash-mla{kind}", module="flash_mla", bind=bind)
+        for kind, bind in (
+            ("", peers_attention.decode),
+            (f", {peers_attention.DRAFTED} a sequence", peers_attention.decode_drafted),
+            (", prefill", peers_attention.prefill),
+        )
+    ),
 )

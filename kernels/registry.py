@@ -20,6 +20,7 @@ WIDEST_CACHED = 512
 NARROWEST_HEAD = 16  # of a matrix instruction
 WIDEST_FLOAT32_HEAD = 128
 WIDEST_PAGED = 128
+FP8_EXPERTS = "experts of fp8 tiles"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,6 +80,7 @@ class Implementation:
     is_invariant: bool = True  # a row comes out the same, bit by bit, whatever runs beside it
     checked_on: tuple[str, ...] = ()
     used_on: tuple[str, ...] = ()
+    leaves: str | None = None  # weights that it leaves to the definition
 
     @property
     def evidence(self) -> str | None:
@@ -224,6 +226,7 @@ def _triton(op: str, family: str, unsuited: WhyNot) -> Implementation:
         unsuited=unsuited,
         is_invariant=op not in _VARYING,
         checked_on=HOPPER,
+        leaves=FP8_EXPERTS if op == "run_experts" else None,
     )
 
 
@@ -257,7 +260,7 @@ IMPLEMENTATIONS = (
         name="triton fp8",
         address="kernels.grouped_matmul.triton_fp8:run_experts",
         unsuited=_narrow_experts,
-        needs=replace(NARROW, weights="experts of fp8 tiles"),
+        needs=replace(NARROW, weights=FP8_EXPERTS),
         is_invariant=False,
         checked_on=HOPPER,
     ),

@@ -14,11 +14,12 @@ from kernels.bench import Bench, Missing, Timing, add_to, line
 from kernels.bench_document import BenchDocument
 from kernels.case import VALUE_BYTES, Case
 from kernels.cases import RELEASE_CASES, TIMED_CASES
+from kernels.cases_moe import few_experts_case
 from kernels.cost import Ceilings, Cost
 from kernels.input_sets import CACHE_BYTES, FEW_SETS, MOST_SETS, input_sets, sets_of
 from kernels.ops import REFERENCE
 from kernels.peers import PEERS, Peer
-from kernels.registry import Implementation, Needs
+from kernels.registry import IMPLEMENTATIONS, Implementation, Needs
 from kernels.stopwatch import Captured, Stopwatch
 from kernels.surroundings import commit
 
@@ -41,6 +42,14 @@ class FakeWatch:
 
     def failure(self):
         return None
+
+
+def names_timed(case, monkeypatch):
+    """Of implementations for a device."""
+    monkeypatch.setattr(bench, "load", lambda implementation: print)
+    monkeypatch.setattr(bench, "arch_of", lambda device: 90)
+    made = Bench(torch.device("cuda"), FakeWatch(), with_definitions=False)
+    return [name for name, _ in made._arms(case)]
 
 
 class Graph:
@@ -211,6 +220,27 @@ def test_inputs_that_fill_no_cache_are_made_a_few_times_alone():
     assert sets_of(small, 1) == FEW_SETS < MOST_SETS
     assert len(input_sets(small, 1, torch.device("cpu"))) == FEW_SETS
     assert sets_of(a_case(fixed_bytes=2 * CACHE_BYTES), 1) == 2
+
+
+def test_an_implementation_that_leaves_a_case_to_a_definition_that_waits_is_not_timed(monkeypatch):
+    [fp8] = [case for case in TIMED_CASES if case.op == "run_experts" and case.weights]
+    assert names_timed(fp8, monkeypatch) == ["triton fp8", "invariant"]
+    assert "triton" in names_timed(replace(fp8, waits=False), monkeypatch)
+    others = [case for case in TIMED_CASES if case.op == "run_experts" and not case.weights]
+    assert all("triton" in names_timed(case, monkeypatch) for case in others)
+    assert {one.op for one in IMPLEMENTATIONS if one.leaves} == {"run_experts"}
+
+
+def test_a_case_of_few_experts_chooses_among_those_alone_and_counts_their_bytes():
+    case = few_experts_case(8, 2, 64, 32, 2, 32)
+    x, held, chosen, weights, shared = case.make(40, torch.bfloat16, torch.device("cpu"))
+    assert set(chosen.flatten().tolist()) == {-1, 0, 4}
+    run = REFERENCE.run_experts(x, held, chosen, weights, shared)
+    assert run.isfinite().all()
+    one_expert = 3 * 64 * 32 * 17 // 32
+    assert case.bytes_shared(40, 2) == 2 * one_expert
+    names = [c.name for c in TIMED_CASES]
+    assert len(set(names)) == len(names)
 
 
 def test_a_case_for_which_there_is_no_room_is_told_and_the_bench_goes_on():
