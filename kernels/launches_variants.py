@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import product
 
-from kernels.grouped_matmul.triton_packed import PACKED
+from kernels.grouped_matmul.triton_packed import PACKED, SOME_TILE
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch, typed
@@ -106,8 +106,22 @@ def _packed_products() -> Iterator[Launch]:
         name = one.address.rpartition(":")[2]
         if name in ("gate_up_packed_kernel", "down_packed_kernel") and one.constants["TILE"] != 128:
             yield from _shaped(one, PACKED, ("COLUMNS", "BLOCK"), {"IN_ASSEMBLY": 2})
+            if one.constants["TILE"] == PACKED.default["FEW_TILE"]:
+                yield from _tiled(one)
         if name == "few_rows_kernel" and one.constants["ROWS"] in (16, 32, 128):
             yield from _shaped(one, FEW, ("OUT", "BLOCK"), {})
+
+
+def _tiled(one: Launch) -> Iterator[Launch]:
+    """A launch of few pairs in each larger tile that no other has."""
+    for config in PACKED.candidates:
+        if config["FEW_TILE"] > SOME_TILE:
+            sizes = {name: config[name] for name in ("COLUMNS", "BLOCK")}
+            tile = {"TILE": config["FEW_TILE"], "IN_ASSEMBLY": config["DECODE"]}
+            yield replace(
+                one, constants={**one.constants, **tile, **sizes},
+                warps=config["num_warps"], stages=config["num_stages"],
+            )  # fmt: skip
 
 
 def _shaped(

@@ -183,18 +183,29 @@ def down_packed_kernel(
 
 
 FEW_PAIRS, MANY_PAIRS = 4, 32  # of an expert on average, from which tiles are larger
+SOME_TILE = 16  # pairs of a tile from FEW_PAIRS
 PACKED = Tunable(
     name="packed_experts",
     op="run_experts",
-    default={"DECODE": 1, "COLUMNS": 32, "BLOCK": 64, "num_warps": 2, "num_stages": 3},
+    default={
+        "DECODE": 1, "COLUMNS": 32, "BLOCK": 64, "FEW_TILE": 8, "num_warps": 2, "num_stages": 3,
+    },
     candidates=tuple(
-        {"DECODE": decode, "COLUMNS": columns, "BLOCK": block, "num_warps": w, "num_stages": s}
-        for decode, columns, block, w, s in (
-            (1, 32, 64, 2, 3), (2, 32, 64, 2, 3), (2, 32, 64, 2, 4), (2, 32, 32, 2, 5),
-            (2, 64, 32, 4, 4), (2, 64, 64, 4, 3),
+        {
+            "DECODE": decode, "COLUMNS": columns, "BLOCK": block, "FEW_TILE": tile,
+            "num_warps": warps, "num_stages": stages,
+        }
+        for decode, columns, block, tile, warps, stages in (
+            (1, 32, 64, 8, 2, 3), (2, 32, 64, 8, 2, 3), (2, 32, 64, 8, 2, 4), (2, 32, 32, 8, 2, 5),
+            (2, 64, 32, 8, 4, 4), (2, 64, 64, 8, 4, 3),
+            (1, 32, 64, 16, 2, 3), (2, 32, 64, 16, 2, 3), (2, 64, 32, 16, 4, 4),
+            (2, 64, 32, 32, 4, 4),  # 32 columns of 64 words spill there
         )
     ),
 )  # fmt: skip
+"""FEW_TILE: pairs of a tile where experts have few on average. Weights are unpacked once for each
+tile: where 128 rows chose 31 of 384 experts, 25 pairs each, that was three or four times.
+"""
 TUNABLES = (PACKED,)
 
 
@@ -203,7 +214,7 @@ def packed_sizes(pairs: int, experts: int) -> Sizes:
     if pairs < MANY_PAIRS * experts:
         config = chosen(PACKED, "few and some pairs")
         return Sizes(
-            tile=8 if pairs < FEW_PAIRS * experts else 16,
+            tile=config["FEW_TILE"] if pairs < FEW_PAIRS * experts else SOME_TILE,
             columns=config["COLUMNS"],
             block=config["BLOCK"],
             warps=config["num_warps"],
