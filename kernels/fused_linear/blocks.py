@@ -22,21 +22,36 @@ def block_address(weight: Tensor) -> int | None:
     """Where what `laid_out` made of a weight [out, in] lies as blocks, as long as it lives.
 
     [out / OUTPUTS, in / 2, OUTPUTS, 2] bfloat16 values. None where oneDNN lays a weight of that
-    shape out in another way on this processor, or torch does not tell where.
+    shape out in another way on this processor, for as many threads as torch had then, or torch
+    does not tell where.
     """
     outputs, inputs = weight.shape
-    return _address(weight) if _lies_in_blocks(outputs, inputs) else None
+    if outputs % OUTPUTS or inputs % INPUTS or not _can_tell():
+        return None
+    return _address(weight) if _lies_in_blocks(outputs, inputs, _layout(weight)) else None
 
 
 @cache
-def _lies_in_blocks(outputs: int, inputs: int) -> bool:
-    """Found by looking at where the values of a weight of that shape come to lie."""
-    if outputs % OUTPUTS or inputs % INPUTS or not hasattr(torch.ops.mkldnn, "data_ptr"):
-        return False
+def _can_tell() -> bool:
+    names = "data_ptr", "_nbytes", "_get_mkldnn_serialized_md"
+    return all(hasattr(torch.ops.mkldnn, name) for name in names)
+
+
+def _layout(weight: Tensor) -> bytes:
+    """How its values lie, in words of the library's own."""
+    return bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(weight).numpy())
+
+
+@cache
+def _lies_in_blocks(outputs: int, inputs: int, layout: bytes) -> bool:
+    """Found by looking at where the values of a weight of that shape come to lie.
+
+    False, too, where such a weight is now laid out in another way.
+    """
     values = torch.arange(PATTERNS, dtype=torch.int16).repeat(outputs * inputs // PATTERNS + 1)
     plain = values[: outputs * inputs].view(outputs, inputs)
     weight = laid_out(plain.view(torch.bfloat16))
-    if int(torch.ops.mkldnn._nbytes(weight)) != plain.nbytes:
+    if _layout(weight) != layout or int(torch.ops.mkldnn._nbytes(weight)) != plain.nbytes:
         return False
     laid = (ctypes.c_int16 * plain.numel()).from_address(_address(weight))
     blocks = plain.view(outputs // OUTPUTS, OUTPUTS, inputs // 2, 2).transpose(1, 2)

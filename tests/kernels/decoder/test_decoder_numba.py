@@ -95,3 +95,20 @@ def test_a_row_is_the_same_beside_others_and_in_any_number_of_threads(case, thre
     finally:
         torch.set_num_threads(before)
     assert loops == [4, 4, 1, 2, 3, 1]
+
+
+def test_weights_are_read_as_they_lie_which_the_number_of_threads_decides():
+    """Those of one shape lie in blocks for one thread and in another way for three."""
+    case = layers_case(64, 64, (8, 2, 128), 20, has_norm=False, chunk=1)
+    arguments = case.make(2, torch.bfloat16, torch.device("cpu"))
+    exact = case.observe(REFERENCE.run_layers, tolerance.widened(arguments))
+    held, before = [], torch.get_num_threads()
+    try:
+        for threads in (1, 3, 1):
+            torch.set_num_threads(threads)
+            held.append(laid(arguments))
+            for each in held:
+                found = case.observe(run_layers, each)
+                assert tolerance.error(found, exact) <= case.bfloat16_limit
+    finally:
+        torch.set_num_threads(before)
