@@ -2,7 +2,7 @@
 
 A step makes hundreds of tuples and lets go of them by count; there are no cycles among them, so
 to look for some finds nothing and holds up a step. By default that is done whenever 700 more
-objects were made than let go of, which happens within a single step of 256 sequences.
+objects were made than let go of, as happens where much is made beside the steps.
 """
 
 from __future__ import annotations
