@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import cProfile
 import io
-import json
 import pstats
 import random
 import sys
@@ -32,9 +31,8 @@ with quiet_imports(__name__):
     from engine.collector import calm_collector
     from engine.config import EngineConfig
     from engine.core import Engine
-    from engine.models.registry import CheckpointSource
     from engine.request import Request, SamplingParams
-    from engine.step_bench import DUMMIES
+    from engine.step_bench import DUMMIES, engine_asked
     from engine.step_timing import LoadedOnce, Watched
     from kernels.bench_document import BenchDocument
     from kernels.program import ended, positive_count
@@ -215,10 +213,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit 1 where rounds of one variant said different things."""
     given = _parser().parse_args(arguments)
     calm_collector()  # as in a process that serves
-    pairs = (text.partition("=") for text in given.set)
-    values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
-    values["model"] = given.shape or given.model
-    source = LoadedOnce(DUMMIES[given.shape]() if given.shape else CheckpointSource())
+    values, source = engine_asked(given)
     device = Watched(EngineConfig.from_mapping(values).accelerator).device
     facts = surroundings(torch.device(device))
     document = BenchDocument(given.json, {"format": FORMAT, "version": 1, **facts})

@@ -105,14 +105,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def engine_asked(given: argparse.Namespace) -> tuple[dict[str, ConfigValue], LoadedOnce]:
+    """What `--set`, `--model` and `--shape` say: fields of the engine, and its model."""
+    pairs = (text.partition("=") for text in given.set)
+    values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
+    values["model"] = given.shape or given.model
+    return values, LoadedOnce(DUMMIES[given.shape]() if given.shape else CheckpointSource())
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit 1 where variants of one load, or rounds of one variant, said different things."""
     given = _parser().parse_args(arguments)
     calm_collector()  # as in a process that serves
-    pairs = (text.partition("=") for text in given.set)
-    values = {name: json.loads(v) if v[:1].isdigit() else v for name, _, v in pairs}
-    values["model"] = given.shape or given.model
-    source = LoadedOnce(DUMMIES[given.shape]() if given.shape else CheckpointSource())
+    values, source = engine_asked(given)
     before = [row for one in earlier(given.beside, FORMAT) for row in rows_of(one, "served")]
     document = _document(values, given.json)
     for draft_length in given.draft_length or [None]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from engine import prompt_bench
+from engine import prompt_bench, step_bench
 from engine.prompt_bench import VARIANTS, PromptLoad, main, measure
 from tests.fakes.causal_source import SmallCausalSource
 from tests.fakes.recorder import FakeRecorder
@@ -31,7 +31,7 @@ def test_each_counted_step_runs_one_prompt_with_graphs_and_without(decoding, mon
 
 def test_the_command_writes_what_it_found(monkeypatch, tmp_path, capsys):
     path = tmp_path / "prompts.json"
-    monkeypatch.setattr(prompt_bench, "CheckpointSource", lambda: SmallCausalSource("qwen3"))
+    monkeypatch.setattr(step_bench, "CheckpointSource", lambda: SmallCausalSource("qwen3"))
     told = [word for name, value in VALUES.items() for word in ("--set", f"{name}={value}")]
     small = [
         "--decoding",
