@@ -174,8 +174,8 @@ def _bound(run: Callable[..., object], case: Case) -> Bind:
 def _ready(bind: Bind, sets: list[Arguments]) -> list[Work]:
     """The works of an arm, which has run; none where the arm cannot do the case."""
     works = [work for arguments in sets if (work := bind(arguments)) is not None]
-    for work in works[:2]:
-        work()  # compiles, and fills caches of the libraries
+    for work in works:  # compiles, and prepares what is kept beside parameters: a graph would do
+        work()  # that in each replay
     return works
 
 

@@ -167,7 +167,8 @@ def asks(tunable: Tunable, case: Case, run: Run, held: Arguments) -> bool:
 
 def _works(case: Case, run: Run, sets: list[Arguments]) -> list[Work]:
     works: list[Work] = [lambda held=held: case.call(run, held) for held in sets]
-    works[0]()
+    for work in works:  # prepares what is kept beside parameters
+        work()
     return works
 
 

@@ -177,6 +177,24 @@ def test_a_graph_goes_once_round_all_works_where_that_is_not_too_long(graph_watc
     assert set(seen) == set(range(50))
 
 
+def test_what_parameters_are_kept_as_is_prepared_before_graphs_are_captured(monkeypatch):
+    prepared = set()
+
+    def bind(arguments):
+        return lambda: prepared.add(id(arguments[0])) or arguments[0]
+
+    class Watch(FakeWatch):
+        def capture(self, works):
+            seen.append((len(works), len(prepared)))
+            return super().capture(works)
+
+    seen = []
+    monkeypatch.setattr(bench, "IMPLEMENTATIONS", ())
+    monkeypatch.setattr(bench, "peers_of", lambda op: iter([peer(bind)]))
+    Bench(torch.device("cpu"), Watch(), with_definitions=False).time(a_case(), 4)
+    assert seen[0] == (FEW_SETS, FEW_SETS), "all works have run, each on inputs of its own"
+
+
 def test_a_device_on_which_nothing_runs_is_told_from_one_that_works():
     assert Stopwatch(torch.device("cpu")).failure() is None
     assert "meta" in str(Stopwatch(torch.device("meta")).failure())
