@@ -60,8 +60,8 @@ class Busy:
     def watched(self, ops: Ops) -> Ops:
         """The same operations, whose choices are counted."""
 
-        def route(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
-            chosen, weights = ops.route(x, router)
+        def route(x: Tensor, router: Router, live: Tensor | None) -> tuple[Tensor, Tensor]:
+            chosen, weights = ops.route(x, router, live)
             if self.counts is not None:
                 self.counts.append(len(chosen.unique()))
             return chosen, weights

@@ -168,7 +168,7 @@ RELEASE_CASES = (
     _rotation(64),
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
-    route_case(384, 5120, 6),
+    route_case(384, 5120, 6, is_narrow=True),
     replace(  # Qwen3-30B-A3B; not as many rows as experts: a few rows alone keep all experts
         route_case(128, 2048, 8, by_softmax=True), checked_rows=(0, 1, 3, 17, 129, 257, 600)
     ),
@@ -261,7 +261,8 @@ SMALL_CASES = (
     *(_streams(op, n, width) for op in STREAM_OPS for n, width in ((4, 320), (2, 1100), (3, 64))),
     route_case(8, 192, 2),
     route_case(33, 100, 3),
-    route_case(40, 700, 2, by_softmax=True),  # slices of the product, groups of experts
+    route_case(70, 600, 3, is_narrow=True),
+    route_case(40, 700, 2, by_softmax=True),  # slices of the product
     route_case(8, 50, 8, by_softmax=True),
     experts_case(8, 192, 96, 2),
     experts_case(6, 40, 24, 3),

@@ -20,26 +20,34 @@ FEW_VALUES = 256  # of a row
 TOO_CLOSE = 1e-4  # scores nearer than this, unless equal, may be ordered either way
 
 
-def route_case(experts: int, width: int, top: int, *, by_softmax: bool = False) -> Case:
-    """Rows whose choice float32 can decide; two experts are equal, so that ties happen."""
+def route_case(
+    experts: int, width: int, top: int, *, by_softmax: bool = False, is_narrow: bool = False
+) -> Case:
+    """Rows whose choice float32 can decide; two experts are equal, so that ties happen.
+
+    `is_narrow`: weights are of the dtype of the rows, as a release has them, and some rows are
+    padding; else they are float32.
+    """
 
     def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
         weight = torch.randn(experts, width, device=device) / width**0.5
         bias = torch.rand(experts, device=device) / 2
         weight[1], bias[1] = weight[0], bias[0]
+        weight = weight.to(dtype) if is_narrow else weight
         if by_softmax:
             bias.zero_()  # as its models have it
         router = Router(weight=weight, bias=bias, experts_per_token=top, normalise=True, scale=2.5)
         drawn = normal((2 * rows + 64, width), dtype, device)
-        return drawn[_decided(drawn, router)][:rows], router
+        x = drawn[_decided(drawn, router)][:rows]
+        return (x, router, torch.rand(rows, device=device) < 0.9) if is_narrow else (x, router)
 
     return Case(
         op="route_by_softmax" if by_softmax else "route",
-        name=f"{top} of {experts} at width {width}",
+        name=f"{top} of {experts} at width {width}" + (", narrow" if is_narrow else ""),
         make=make,
         bytes_per_row=lambda size: width * size + 12 * top,
-        fixed_bytes=4 * experts * (width + 1),
-        timed_rows=(1, 8, 16, 32, 64, 128, 2048, 8192),  # several of them in one launch
+        fixed_bytes=experts * ((2 if is_narrow else 4) * width + 4),
+        timed_rows=(1, 32, 128, 2048, 8192),
     )
 
 

@@ -70,21 +70,42 @@ def launches() -> Iterator[Launch]:
 
 def _experts() -> Iterator[Launch]:
     routing, grouped = "kernels.routing.triton_cuda", "kernels.grouped_matmul.triton_cuda"
-    yield Launch(
-        address=f"{routing}:gate_kernel",
-        types=typed("x", "*bf16")
-        | typed("weight partial", "*fp32")
-        | typed("rows width experts row_blocks expert_blocks", "i32"),
-        constants={"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64},
-    )
-    yield Launch(
-        address=f"{routing}:choose_kernel",
-        types=typed("partial bias weights", "*fp32")
-        | {"chosen": "*i64", "scale": "fp32"}
-        | typed("rows experts parts", "i32"),
-        constants={"TOP": 6, "TOP2": 8, "NORMALISE": True, "BLOCK": 512},
-        warps=1,
-    )
+    for kind, parts, rows, block in (
+        (1, 1, 16, 256),
+        (1, 1, 64, 64),
+        (1, 20, 128, 64),
+        (2, 8, 64, 64),
+    ):
+        yield Launch(
+            address=f"{routing}:gate_kernel",
+            types=typed("x", "*bf16")
+            | {"partial": "*fp32", "weight": "*fp32" if kind == 2 else "*bf16"}
+            | typed("rows width experts row_blocks expert_blocks", "i32"),
+            constants={
+                "EARLY": True, "KIND": kind, "PARTS": parts, "ROWS": rows, "EXPERTS": 64,
+                "SLICE": 256, "BLOCK": block,
+            },
+            even=("width", "experts"),
+        )  # fmt: skip
+    for parts, top, by_softmax, block in (
+        (20, 6, False, 512),
+        (1, 6, False, 512),
+        (8, 8, True, 128),
+    ):
+        choice = {"PARTS": parts, "TOP": top, "TOP2": 8, "NORMALISE": True, "BLOCK": block}
+        yield Launch(
+            address=f"{routing}:choose_kernel",
+            types=typed("partial bias weights", "*fp32")
+            | {"live": "*i1", "chosen": "*i64", "scale": "fp32"}
+            | typed("rows experts", "i32"),
+            constants={
+                "EARLY": True,
+                "HAS_LIVE": not by_softmax,
+                "BY_SOFTMAX": by_softmax,
+                **choice,
+            },
+            even=("experts",),
+        )
     yield Launch(
         address="kernels.grouped_matmul.triton_tiles:group_kernel",
         types={"chosen": "*i64"}

@@ -1,4 +1,4 @@
-"""Kernels that choose tokens and experts, as their launchers start them. See `kernels.launches`."""
+"""Kernels that choose tokens, as their launchers start them. See `kernels.launches`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from kernels.launches import Launch, typed
 
 
 def choice_launches() -> Iterator[Launch]:
-    """Every kernel that chooses, at the sizes of DeepSeek-V4.1-Flash and of Qwen3-30B-A3B."""
+    """Every kernel that chooses, at the sizes of DeepSeek-V4.1-Flash."""
     yield from _sampling()
     yield from _verification()
     yield from _kept()
     yield from _logprobs()
-    yield from _fused_routing()
 
 
 def _sampling() -> Iterator[Launch]:
@@ -101,24 +100,4 @@ def _logprobs() -> Iterator[Launch]:
             types=types,
             constants={"HAS_TOP": has_top, "PARTS": 32, "ROOM": 1024 if has_top else 32},
             even=("row_stride",),
-        )
-
-
-def _fused_routing() -> Iterator[Launch]:
-    fused = "kernels.routing.triton_fused"
-    types = (
-        {"x": "*bf16", "ended": "*i32", "chosen": "*i64", "scale": "fp32"}
-        | typed("weight bias partial weights", "*fp32")
-        | typed("rows width experts expert_blocks", "i32")
-    )
-    product = {"NARROW": True, "ROWS": 64, "EXPERTS": 32, "SLICE": 320, "BLOCK": 64}
-    for parts, top, by_softmax, wide in ((16, 6, False, 512), (7, 8, True, 128)):
-        choice = {"PARTS": parts, "TOP": top, "TOP2": 8, "NORMALISE": True}
-        choice |= {"BY_SOFTMAX": by_softmax, "GROUP": 4, "WIDE": wide}
-        even = ("width", "experts")
-        yield Launch(
-            address=f"{fused}:fused_kernel", types=types, constants=product | choice, even=even
-        )
-        yield Launch(
-            address=f"{fused}:choose_group_kernel", types=types, constants=choice, even=even
         )

@@ -60,8 +60,10 @@ class Ops:
     rotation: Callable[[Tensor, Tensor], Rotation] = rotary.rotation
     rotate: Callable[[Tensor, Rotation], Tensor] = rotary.rotate
     swiglu: Callable[[Tensor, float, Tensor | None], Tensor] = activation.swiglu
-    route: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route
-    route_by_softmax: Callable[[Tensor, Router], tuple[Tensor, Tensor]] = routing.route_by_softmax
+    route: Callable[[Tensor, Router, Tensor | None], tuple[Tensor, Tensor]] = routing.route
+    route_by_softmax: Callable[[Tensor, Router, Tensor | None], tuple[Tensor, Tensor]] = (
+        routing.route_by_softmax
+    )
     laid_out: Callable[[Tensor], Tensor] = fused_linear.laid_out
     norm_linear: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_linear
     norm_swiglu: Callable[[Tensor, Norm, Tensor], Tensor] = fused_linear.norm_swiglu

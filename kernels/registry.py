@@ -15,7 +15,6 @@ from kernels.target import Target
 WIDEST_ROW = 16384  # values of one row that a program holds in registers
 MOST_STREAMS = 5
 MOST_EXPERTS = 4095
-MOST_HELD_EXPERTS = 512
 WIDEST_CACHED = 512
 NARROWEST_HEAD = 16  # of a matrix instruction
 WIDEST_FLOAT32_HEAD = 128
@@ -119,12 +118,6 @@ def _experts(target: Target, shape: ModelShape) -> str | None:
     if not 1 <= shape.experts <= MOST_EXPERTS:
         return f"{shape.experts} experts, 1 to {MOST_EXPERTS} are supported"
     return no_triton(target, shape)
-
-
-def _few_experts(target: Target, shape: ModelShape) -> str | None:
-    if shape.experts > MOST_HELD_EXPERTS:
-        return f"{shape.experts} experts, {MOST_HELD_EXPERTS} are held with the rows of a group"
-    return _experts(target, shape)
 
 
 def _cached(target: Target, shape: ModelShape) -> str | None:
@@ -235,16 +228,6 @@ def _invariant(op: str, family: str, unsuited: WhyNot) -> Implementation:
     return Implementation(op=op, name="invariant", address=address, unsuited=unsuited)
 
 
-def _fused(op: str) -> Implementation:
-    return Implementation(
-        op=op,
-        name="fused",
-        address=f"kernels.routing.triton_fused:{op}",
-        unsuited=_few_experts,
-        checked_on=HOPPER,
-    )
-
-
 IMPLEMENTATIONS = (
     Implementation(
         op="attend_turned",
@@ -265,8 +248,7 @@ IMPLEMENTATIONS = (
         checked_on=HOPPER,
     ),
     *(_triton(*row) for row in _TRITON),
-    _fused("route_by_softmax"),
-    _fused("route"),  # behind the two launches, which an H200 was faster with for any rows
+    replace(_triton("route_by_softmax", "routing", _experts), checked_on=()),
     Implementation(
         op="verify",
         name="apart",

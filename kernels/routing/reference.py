@@ -3,48 +3,53 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+import torch
+from torch import Tensor
 from torch.nn import functional
 
+from kernels.precision import at_least_float32
 from kernels.topk.reference import stable_top_k
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
 class Router:
     """Scores x W^T become affinities; the bias takes part in the choice only."""
 
-    weight: Tensor  # [experts, width], at least float32
-    bias: Tensor  # [experts]
+    weight: Tensor  # [experts, width]
+    bias: Tensor  # [experts], at least float32
     experts_per_token: int
     normalise: bool
     scale: float
 
 
-def route(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+def route(x: Tensor, router: Router, live: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """Experts of each row of x [rows, width] and their weights, both [rows, k].
 
-    Affinities are sqrt(softplus(scores)). Ties go to the lowest expert id. Weights are at least
-    float32.
+    Affinities are sqrt(softplus(scores)), in at least float32. Ties go to the lowest expert id.
+    Weights are at least float32. A row that is not `live` [rows] chooses -1, which is no expert.
     """
-    return _choose(functional.softplus(_scores(x, router)).sqrt(), router)
+    return _choose(functional.softplus(_scores(x, router)).sqrt(), router, live)
 
 
-def route_by_softmax(x: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+def route_by_softmax(
+    x: Tensor, router: Router, live: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """As `route`; the affinities of a row are the softmax of its scores over all experts."""
-    return _choose(_scores(x, router).softmax(-1), router)
+    return _choose(_scores(x, router).softmax(-1), router, live)
 
 
 def _scores(x: Tensor, router: Router) -> Tensor:
-    return functional.linear(x.to(router.weight.dtype), router.weight)
+    """Products of two narrow values are exact, and added up in the wide dtype."""
+    wide = torch.promote_types(at_least_float32(x.dtype), router.weight.dtype)
+    return functional.linear(x.to(wide), router.weight.to(wide))
 
 
-def _choose(affinity: Tensor, router: Router) -> tuple[Tensor, Tensor]:
+def _choose(affinity: Tensor, router: Router, live: Tensor | None) -> tuple[Tensor, Tensor]:
     experts = stable_top_k(affinity + router.bias, router.experts_per_token)
     weights = affinity.gather(-1, experts)
     if router.normalise and router.experts_per_token > 1:
         weights = weights / (weights.sum(-1, keepdim=True) + 1e-20)
+    if live is not None:
+        experts = experts.masked_fill(~live.unsqueeze(-1), -1)
     return experts, weights * router.scale

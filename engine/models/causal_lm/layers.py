@@ -83,9 +83,7 @@ class SparseFeedForward:
     def run(self, x: Tensor, live: Tensor | None) -> Tensor:
         """See the protocol."""
         normed = self.ops.rms_norm(x, self.norm.weight, self.norm.eps)
-        chosen, weights = self.ops.route_by_softmax(normed, self.router)
-        if live is not None:
-            chosen = chosen.masked_fill(~live[:, None], -1)
+        chosen, weights = self.ops.route_by_softmax(normed, self.router, live)
         return self.ops.run_experts(normed, self.experts, chosen, weights, x)
 
 

@@ -132,9 +132,7 @@ def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor
 
     Rows that are not `live` [rows] choose no expert.
     """
-    chosen, weights = moe.ops.route(x, moe.router)
-    if live is not None:
-        chosen = torch.where(live.unsqueeze(-1), chosen, -1)
+    chosen, weights = moe.ops.route(x, moe.router, live)
     inner = moe.ops.swiglu(moe.ops.linear(x, moe.shared_gate_up), moe.experts.limit, None)
     shared = moe.ops.linear(inner, moe.shared_down)
     return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)

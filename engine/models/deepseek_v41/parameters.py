@@ -78,7 +78,7 @@ def moe_parameters(
     shared = weights.under("shared_experts.")
     return MoeParameters(
         router=Router(
-            weight=weights.wide("gate.weight"),
+            weight=weights["gate.weight"],
             bias=weights.wide("gate.bias"),
             experts_per_token=per_token,
             normalise=config.norm_topk_prob,

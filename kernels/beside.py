@@ -1,0 +1,60 @@
+"""Work on a stream of its own, beside what its caller launches next.
+
+Where there are few rows, kernels are short and leave most of a device idle: independent ones run
+at once. In a captured graph they become branches. Memory stays safe as long as
+- what a work reads is held until its result is asked for: nothing that the caller allocates in
+  the meantime may lie there, so a `Later` holds the work, and with it all that it closes over;
+- nobody touches what a work makes before the result was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+MOST_ROWS = 256  # more fill a device by themselves
+
+
+class Later(Generic[T]):
+    """A value that the caller's stream may read from `result` on."""
+
+    def __init__(self, value: T, work: Callable[[], T], stream: torch.Stream | None) -> None:
+        self._value = value
+        self._held: Callable[[], T] | None = work
+        self._stream = stream
+
+    def result(self) -> T:
+        """Let what the caller launches from now on wait for the work; the host does not wait."""
+        if self._stream is not None:
+            torch.accelerator.current_stream(self._stream.device).wait_stream(self._stream)
+        self._stream = self._held = None
+        return self._value
+
+
+class Beside:
+    """The other stream of one model; `device` None: there is none, and work runs where it is."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        has_streams = device is not None and device.type == "cuda"
+        self._stream = torch.Stream(device) if has_streams else None
+
+    def start(self, work: Callable[[], T], rows: int) -> Later[T]:
+        """Start a work of so many rows, after all that its caller has launched so far.
+
+        Works of one `Beside` follow each other; `result` must be called on each that started.
+        """
+        stream = self._stream if rows <= MOST_ROWS else None
+        if stream is None:
+            return Later(work(), work, None)
+        stream.wait_stream(torch.accelerator.current_stream(stream.device))
+        with stream:
+            return Later(work(), work, stream)
+
+
+def ready(value: Tensor | Later[Tensor]) -> Tensor:
+    """A tensor that may still have been on its way."""
+    return value.result() if isinstance(value, Later) else value
