@@ -237,7 +237,7 @@ def _products(x: Tensor, weight: Tensor) -> Tensor:
         ROWS=tile,
         EXPERTS=EXPERTS,
         SLICE=SLICE,
-        BLOCK=SLICE if kind == 1 and tile == FEW_ROWS else BLOCK,
+        BLOCK=SLICE if kind == 1 and tile == FEW_ROWS and each == 1 else BLOCK,
         num_warps=4,
         **early(),
     )
