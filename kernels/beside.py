@@ -47,7 +47,7 @@ class Beside:
 
         Works of one `Beside` follow each other; `result` must be called on each that started.
         """
-        stream = self._stream if rows <= MOST_ROWS else None
+        stream = self._stream if 0 < rows <= MOST_ROWS else None
         if stream is None:
             return Later(work(), work, None)
         stream.wait_stream(torch.accelerator.current_stream(stream.device))

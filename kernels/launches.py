@@ -52,13 +52,13 @@ def launches() -> Iterator[Launch]:
         types=typed("x out", "*bf16")
         | typed("cos sin", "*fp32")
         | typed("heads row_stride head_stride dim width turn_stride", "i32"),
-        constants={"BLOCK": 512},
+        constants={"EARLY": True, "BLOCK": 512},
         warps=1,
     )
     yield Launch(
         address="kernels.rotary.triton_cuda:rotation_kernel",
         types={"positions": "*i64", "width": "i32"} | typed("freqs cos sin", "*fp32"),
-        constants={"BLOCK": 64},
+        constants={"EARLY": True, "BLOCK": 64},
         warps=1,
     )
     yield from _experts()
@@ -152,7 +152,9 @@ def _caches() -> Iterator[Launch]:
             | typed("weight cos sin", "*fp32")
             | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
             | typed("row_stride turn_width cache_stride page_stride", "i32"),
-            constants={"HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": width},
+            constants={
+                "EARLY": True, "HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": width,
+            },
             warps=1,
         )
     for own, chosen in ((0, 0), (1, 2)):
@@ -267,7 +269,7 @@ def _memory() -> Iterator[Launch]:
     yield Launch(
         address="kernels.quantize.triton_cuda:round_kernel",
         types=typed("x out", "*bf16"),
-        constants={"FORMAT": 3, "WIDTH": 128},
+        constants={"EARLY": True, "FORMAT": 3, "WIDTH": 128},
         warps=1,
     )
     yield Launch(
@@ -275,12 +277,12 @@ def _memory() -> Iterator[Launch]:
         types=typed("ids multipliers primes offsets", "*i64")
         | typed("table out", "*bf16")
         | typed("heads columns dim", "i32"),
-        constants={"NGRAM": 4, "COLUMNS": 32, "DIM": 64},
+        constants={"EARLY": True, "NGRAM": 4, "COLUMNS": 32, "DIM": 64},
     )
     yield Launch(
         address="kernels.engram.triton_cuda:gated_add_kernel",
         types=typed("streams kv out", "*bf16")
         | {"weight": "*fp32", "width": "i32", "eps": "fp32", "scale": "fp32"},
-        constants={"N": 4, "BLOCK": 8192},
+        constants={"EARLY": True, "N": 4, "BLOCK": 8192},
         warps=8,
     )

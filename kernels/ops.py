@@ -26,7 +26,7 @@ from kernels.engram.reference import HashConstants
 from kernels.fused_linear import reference as fused_linear
 from kernels.fused_linear.reference import Norm
 from kernels.grouped_matmul import reference as grouped_matmul
-from kernels.grouped_matmul.reference import Experts
+from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.hyper_connection import reference as hyper_connection
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
 from kernels.indexer import reference as indexer
@@ -75,7 +75,7 @@ class Ops:
     run_layers: Callable[[Tensor, Layers, Rotation, Sequence[Tensor], Context], Tensor] = (
         decoder.run_layers
     )
-    run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Tensor], Tensor] = (
+    run_experts: Callable[[Tensor, Experts, Tensor, Tensor, Shared], Tensor] = (
         grouped_matmul.run_experts
     )
     insert_rows: Callable[[CachedRows, Tensor, Tensor, RowNorm | None, Rotation], None] = (

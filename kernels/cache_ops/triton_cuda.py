@@ -7,6 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.cache_ops.reference import CachedRows, RowNorm
+from kernels.dependent_launch import early, wait_for_results
 from kernels.norm.triton_cuda import warps
 from kernels.quantize.triton_cuda import (
     NUMBERS,
@@ -145,32 +146,36 @@ def insert_kernel(
     cache_stride,
     page_stride,
     eps,
+    EARLY: tl.constexpr,
     HAS_NORM: tl.constexpr,
     FORMAT: tl.constexpr,
     PAGE: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     row = tl.program_id(0).to(tl.int64)
+    at = tl.arange(0, WIDTH)
+    place = at - (WIDTH - turn_width)
+    turned = place >= 0
+    partner = tl.where(turned, tl.where(place % 2 == 0, at + 1, at - 1), at)
+    if HAS_NORM:
+        gain = tl.load(weight + at).to(tl.float32)
+        other_gain = tl.load(weight + partner).to(tl.float32)
+    wait_for_results(EARLY)
+    # All that is read is on its way at once, for rows that go nowhere, too.
     to = tl.load(where + row).to(tl.int64)
+    here = x + row * row_stride
+    value = tl.load(here + at).to(tl.float32)
+    other = tl.load(here + partner).to(tl.float32)
+    c = tl.load(cos + row * turn_width + place, mask=turned, other=1.0).to(tl.float32)
+    s = tl.load(sin + row * turn_width + place, mask=turned, other=0.0).to(tl.float32)
+    if HAS_NORM:
+        scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
+        # Rounded where the definition does.
+        value = (value * scale * gain).to(x.dtype.element_ty).to(tl.float32)
+        other = (other * scale * other_gain).to(x.dtype.element_ty).to(tl.float32)
+    y = tl.where(turned, value * c + other * s, value)
+    y = y.to(x.dtype.element_ty).to(tl.float32)
     if to >= 0:
-        at = tl.arange(0, WIDTH)
-        place = at - (WIDTH - turn_width)
-        turned = place >= 0
-        partner = tl.where(turned, tl.where(place % 2 == 0, at + 1, at - 1), at)
-        here = x + row * row_stride
-        value = tl.load(here + at).to(tl.float32)
-        other = tl.load(here + partner).to(tl.float32)
-        if HAS_NORM:
-            scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
-            value = value * scale * tl.load(weight + at).to(tl.float32)
-            other = other * scale * tl.load(weight + partner).to(tl.float32)
-            # Rounded where the definition does.
-            value = value.to(x.dtype.element_ty).to(tl.float32)
-            other = other.to(x.dtype.element_ty).to(tl.float32)
-        c = tl.load(cos + row * turn_width + place, mask=turned, other=1.0).to(tl.float32)
-        s = tl.load(sin + row * turn_width + place, mask=turned, other=0.0).to(tl.float32)
-        y = tl.where(turned, value * c + other * s, value)
-        y = y.to(x.dtype.element_ty).to(tl.float32)
         store_row(cache, to, y, cache_stride, page_stride, FORMAT, PAGE, WIDTH)
 
 
@@ -199,4 +204,5 @@ def insert_rows(
             PAGE=cache.page_rows or 0,
             WIDTH=cache.width,
             num_warps=warps(cache.width),
+            **early(),
         )

@@ -10,6 +10,7 @@ from torch import Tensor
 from kernels.cache_ops.reference import RowNorm
 from kernels.cache_ops.triton_cuda import store_row
 from kernels.compressor.reference import GlobalRows, Pairs
+from kernels.dependent_launch import early, wait_for_results
 from kernels.norm.triton_cuda import warps
 from kernels.quantize.triton_cuda import NUMBERS
 
@@ -33,6 +34,7 @@ def latent_kernel(
     cache_stride,
     page_stride,
     eps,
+    EARLY: tl.constexpr,
     HAS_PAIRS: tl.constexpr,
     FORMAT: tl.constexpr,
     PAGE: tl.constexpr,
@@ -40,6 +42,9 @@ def latent_kernel(
 ):
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, WIDTH)
+    gain = tl.load(weight + at).to(tl.float32)
+    wait_for_results(EARLY)
+    to = tl.load(where + row).to(tl.int64)
     here = x + row * row_stride
     value = tl.load(here + at).to(tl.float32)
     if HAS_PAIRS:
@@ -60,8 +65,7 @@ def latent_kernel(
     dtype = out.dtype.element_ty
     value = value.to(dtype).to(tl.float32)
     scale = tl.rsqrt(tl.sum(value * value, 0) / WIDTH + eps)
-    latent = (value * scale * tl.load(weight + at).to(tl.float32)).to(dtype)
-    to = tl.load(where + row).to(tl.int64)
+    latent = (value * scale * gain).to(dtype)
     if to < 0:
         latent = tl.zeros_like(latent)
     tl.store(out + row * WIDTH + at, latent)
@@ -110,5 +114,6 @@ def write_latents(
             PAGE=into.cache.page_rows or 0,
             WIDTH=width,
             num_warps=warps(width),
+            **early(),
         )
     return out

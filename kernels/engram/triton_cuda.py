@@ -7,6 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.engram.reference import HashConstants
 from kernels.norm.triton_cuda import warps
 
@@ -22,10 +23,12 @@ def look_up_kernel(
     heads,
     columns,
     dim,
+    EARLY: tl.constexpr,
     NGRAM: tl.constexpr,
     COLUMNS: tl.constexpr,
     DIM: tl.constexpr,
 ):
+    wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, COLUMNS)
     real = column < columns
@@ -44,8 +47,18 @@ def look_up_kernel(
 
 @triton.jit
 def gated_add_kernel(
-    streams, kv, weight, out, width, eps, scale, N: tl.constexpr, BLOCK: tl.constexpr
+    streams,
+    kv,
+    weight,
+    out,
+    width,
+    eps,
+    scale,
+    EARLY: tl.constexpr,
+    N: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
+    wait_for_results(EARLY)
     program = tl.program_id(0).to(tl.int64)
     row = program // N
     number = program % N
@@ -84,6 +97,7 @@ def look_up(ids: Tensor, constants: HashConstants, table: Tensor) -> Tensor:
             COLUMNS=triton.next_power_of_2(columns),
             DIM=triton.next_power_of_2(dim),
             num_warps=4,
+            **early(),
         )
     return out
 
@@ -106,5 +120,6 @@ def gated_add(streams: Tensor, kv: Tensor, weight: Tensor, eps: float) -> Tensor
             N=n,
             BLOCK=block,
             num_warps=warps(block),
+            **early(),
         )
     return out

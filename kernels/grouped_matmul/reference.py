@@ -8,10 +8,13 @@ import torch
 from torch import Tensor
 
 from kernels.activation.reference import swiglu
+from kernels.beside import Later, ready
 from kernels.matmul.reference import linear
 from kernels.matmul.weights import Weight, matrix
 from kernels.precision import at_least_float32
 
+Shared = Tensor | Later[Tensor]
+"""What a row gets whatever it chooses; it may be made beside everything but the last addition."""
 FEW_PAIRS = 16  # up to here, gathering the weights of each (row, expert) pair costs less
 
 
@@ -25,7 +28,7 @@ class Experts:
 
 
 def run_experts(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """Sum over the chosen experts of down(weight * swiglu(gate_up(x))), and `shared`.
 
@@ -38,7 +41,7 @@ def run_experts(
     run = _by_pair if is_few else _by_expert
     parts = run(x, experts, chosen.flatten(), weights.flatten())  # [rows * k, width]
     routed = parts.to(at_least_float32(x.dtype)).unflatten(0, (rows, k)).sum(1)
-    return (routed + shared).to(x.dtype)
+    return (routed + ready(shared)).to(x.dtype)
 
 
 def _by_pair(x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor) -> Tensor:

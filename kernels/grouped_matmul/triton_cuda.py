@@ -12,8 +12,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.beside import ready
 from kernels.grouped_matmul import reference
-from kernels.grouped_matmul.reference import Experts
+from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_packed import packed_parts, packed_sizes
 from kernels.grouped_matmul.triton_tiles import Sizes, Tiles
 from kernels.matmul.weights import Mxfp4Weight
@@ -134,18 +135,18 @@ def combine_kernel(
 
 
 def run_experts(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """See kernels.grouped_matmul.reference. x and plain experts of one dtype, float32 or bfloat16;
     mxfp4 experts with bfloat16 x. The definition serves other packings, and waits for the device.
     """
     if not chosen.numel():
-        return torch.empty_like(x).copy_(shared)
+        return torch.empty_like(x).copy_(ready(shared))
     return in_tiles(x, experts, chosen, weights, shared, pairs=chosen.numel())
 
 
 def in_tiles(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor, *, pairs: int
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared, *, pairs: int
 ) -> Tensor:
     """`run_experts`, cut as suits so many pairs."""
     count = experts.down.shape[0]
@@ -161,7 +162,7 @@ def in_tiles(
         parts = _plain_parts(x, gate_up, down, experts.limit, tiles, weights, sizes)
     else:
         return reference.run_experts(x, experts, chosen, weights, shared)
-    return combined(parts, chosen, shared.contiguous())
+    return combined(parts, chosen, ready(shared).contiguous())
 
 
 def _is_bfloat16(x: Tensor) -> bool:

@@ -13,8 +13,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.beside import ready
 from kernels.grouped_matmul import triton_cuda
-from kernels.grouped_matmul.reference import Experts
+from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_packed import gated
 from kernels.grouped_matmul.triton_tiles import Sizes, Tiles
 from kernels.matmul.triton_cuda import TILE_SIDES
@@ -257,7 +258,7 @@ def fp8_parts(x: Tensor, experts: Experts, tiles: Tiles, weights: Tensor, sizes:
 
 
 def run_experts(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """See kernels.grouped_matmul.reference: experts of fp8 tiles with bfloat16 x here, others as
     `triton_cuda` does it.
@@ -268,7 +269,7 @@ def run_experts(
 
 
 def in_tiles(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor, *, pairs: int
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared, *, pairs: int
 ) -> Tensor:
     """`run_experts`, cut as suits so many pairs."""
     x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
@@ -277,4 +278,4 @@ def in_tiles(
     sizes = fp8_sizes(pairs, count, down.input_group)
     tiles = Tiles.of(chosen, count, sizes.tile)
     parts = fp8_parts(x, experts, tiles, weights, sizes)
-    return triton_cuda.combined(parts, chosen, shared.contiguous())
+    return triton_cuda.combined(parts, chosen, ready(shared).contiguous())

@@ -10,6 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
+
 PLAIN = 0
 FP8_GROUP32 = 1
 FP4_GROUP16 = 2
@@ -157,7 +159,8 @@ def store_packed(here, x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def round_kernel(x, out, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
+def round_kernel(x, out, EARLY: tl.constexpr, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
+    wait_for_results(EARLY)
     here = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
     divided, _, factor = divided_groups(tl.load(x + here).to(tl.float32), FORMAT, WIDTH)
     if FORMAT == 1 or FORMAT == 5:
@@ -174,5 +177,5 @@ def quantise_dequantise(x: Tensor, fmt: str) -> Tensor:
     rows = x.numel() // x.shape[-1]
     if rows:
         width = x.shape[-1]
-        round_kernel[(rows,)](x, out, FORMAT=NUMBERS[fmt], WIDTH=width, num_warps=1)
+        round_kernel[(rows,)](x, out, FORMAT=NUMBERS[fmt], WIDTH=width, num_warps=1, **early())
     return out

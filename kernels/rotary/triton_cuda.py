@@ -7,13 +7,26 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernels.dependent_launch import early, wait_for_results
 from kernels.rotary.reference import Rotation
 
 
 @triton.jit
 def rotate_kernel(
-    x, cos, sin, out, heads, row_stride, head_stride, dim, width, turn_stride, BLOCK: tl.constexpr
+    x,
+    cos,
+    sin,
+    out,
+    heads,
+    row_stride,
+    head_stride,
+    dim,
+    width,
+    turn_stride,
+    EARLY: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
+    wait_for_results(EARLY)
     program = tl.program_id(0).to(tl.int64)
     row = program // heads
     head = program % heads
@@ -32,7 +45,8 @@ def rotate_kernel(
 
 
 @triton.jit
-def rotation_kernel(positions, freqs, cos, sin, width, BLOCK: tl.constexpr):
+def rotation_kernel(positions, freqs, cos, sin, width, EARLY: tl.constexpr, BLOCK: tl.constexpr):
+    wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, BLOCK)
     inside = at < width
@@ -49,7 +63,7 @@ def rotation(positions: Tensor, freqs: Tensor) -> Rotation:
     if rows:
         block = triton.next_power_of_2(width)
         rotation_kernel[(rows,)](
-            positions.contiguous(), freqs, cos, sin, width, BLOCK=block, num_warps=1
+            positions.contiguous(), freqs, cos, sin, width, BLOCK=block, num_warps=1, **early()
         )
     return Rotation(cos=cos, sin=sin)
 
@@ -78,5 +92,6 @@ def rotate(x: Tensor, turn: Rotation) -> Tensor:
             cos.stride(0),
             BLOCK=block,
             num_warps=1 if block <= 512 else 4,
+            **early(),
         )
     return out

@@ -7,6 +7,7 @@ import torch
 from kernels import formats
 from kernels.activation.reference import swiglu
 from kernels.attention.reference import attend_turned
+from kernels.beside import ready
 from kernels.compressor.reference import pool_pairs
 from kernels.norm.reference import rms_norm
 from kernels.ops import REFERENCE
@@ -51,7 +52,7 @@ def run_experts(x, experts, chosen, weights, shared):
     parts = torch.bmm(experts.down[expert], inner.unsqueeze(-1)).squeeze(-1)
     parts = torch.where((chosen.flatten() >= 0)[:, None], parts, 0)
     routed = parts.to(at_least_float32(x.dtype)).unflatten(0, (rows, k)).sum(1)
-    return (routed + shared).to(x.dtype)
+    return (routed + ready(shared)).to(x.dtype)
 
 
 IN_PLACE = dataclasses.replace(

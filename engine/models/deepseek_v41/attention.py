@@ -35,12 +35,20 @@ class Projected(NamedTuple):
 
 def project(x: Tensor, parameters: AttentionParameters) -> Projected:
     """Queries and raw keys of x [rows, width]."""
-    ops = parameters.ops
-    down = ops.linear(x, parameters.down)
+    latent, kv = project_down(x, parameters)
+    return Projected(queries=queries_of(latent, parameters), kv=kv, latent=latent)
+
+
+def project_down(x: Tensor, parameters: AttentionParameters) -> tuple[Tensor, Tensor]:
+    """The normed query latent [rows, q_lora] and the raw key [rows, dim] of x [rows, width]."""
+    down = parameters.ops.linear(x, parameters.down)
     latent, kv = down.split((down.shape[-1] - parameters.head_dim, parameters.head_dim), -1)
-    latent = ops.rms_norm(latent, parameters.q_norm, parameters.eps)
-    queries = ops.linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
-    return Projected(queries=queries, kv=kv, latent=latent)
+    return parameters.ops.rms_norm(latent, parameters.q_norm, parameters.eps), kv
+
+
+def queries_of(latent: Tensor, parameters: AttentionParameters) -> Tensor:
+    """Queries [rows, heads, dim] before their rotation."""
+    return parameters.ops.linear(latent, parameters.wq_b).unflatten(-1, (-1, parameters.head_dim))
 
 
 def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tensor:
@@ -89,11 +97,9 @@ class Attention:
         """
         half, name = step.half, window_name(self.plan.layer)
         turn = half.turn(self.plan.ratio)
-        queries, kv, latent = project(x, self.parameters)
         if half.rows.sizes.reads_caches:
-            if self.indexer is not None:
-                publish_rows(self.indexer, x, latent, turn, step)
-            return output(self._where_they_lie(queries, kv, turn, step), self.parameters)
+            return output(self._where_they_lie(x, turn, step), self.parameters)
+        queries, kv, latent = project(x, self.parameters)
         if self.indexer is not None:
             self.indexer.publish(x, latent, turn, step)
         ops, queries = self.parameters.ops, self.parameters.ops.rotate(queries, turn)
@@ -111,15 +117,23 @@ class Attention:
             attended = attended[half.rows.order]
         return output(ops.rotate(attended, turn.inverse), self.parameters)
 
-    def _where_they_lie(self, queries: Tensor, kv: Tensor, turn: Rotation, step: Step) -> Tensor:
-        """Attend to cache rows where they lie, and to the keys of the step."""
-        parameters, index, chosen = self.parameters, None, None
+    def _where_they_lie(self, x: Tensor, turn: Rotation, step: Step) -> Tensor:
+        """Attend to cache rows where they lie, and to the keys of the step.
+
+        Global rows are chosen beside the product that makes the queries.
+        """
+        parameters, indexer, index, chosen = self.parameters, self.indexer, None, None
+        latent, kv = project_down(x, parameters)
+        if indexer is not None:
+            step.start_beside(lambda: publish_rows(indexer, x, latent, turn, step), len(x))
+        own_rows = self._in_place if step.half.rows.in_place else self._beside_old_rows
+        own = own_rows(kv, turn, step)
+        queries = queries_of(latent, parameters)
+        step.join()
         if self.plan.ratio:
             index = step.published_rows.index
         if index is not None:
             chosen = ChosenRows(cache=cached_rows(step.caches, self._global), index=index)
-        own_rows = self._in_place if step.half.rows.in_place else self._beside_old_rows
-        own = own_rows(kv, turn, step)
         scale = parameters.head_dim**-0.5
         return parameters.ops.attend_turned(queries, own, chosen, parameters.sink, scale, turn)
 

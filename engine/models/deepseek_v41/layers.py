@@ -132,7 +132,11 @@ def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor
 
     Rows that are not `live` [rows] choose no expert.
     """
+    shared = moe.beside.start(lambda: _shared_expert(x, moe), len(x))
     chosen, weights = moe.ops.route(x, moe.router, live)
-    inner = moe.ops.swiglu(moe.ops.linear(x, moe.shared_gate_up), moe.experts.limit, None)
-    shared = moe.ops.linear(inner, moe.shared_down)
     return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)
+
+
+def _shared_expert(x: Tensor, moe: MoeParameters) -> Tensor:
+    inner = moe.ops.swiglu(moe.ops.linear(x, moe.shared_gate_up), moe.experts.limit, None)
+    return moe.ops.linear(inner, moe.shared_down)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ from engine.models.deepseek_v41.rope import Rope
 from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
 from engine.models.deepseek_v41.step import Step
+from kernels.beside import Beside, Later
 from kernels.matmul.weights import Weight
 from kernels.ops import REFERENCE, Ops
 
@@ -66,6 +67,8 @@ class DeepseekV41Model:
         self.can_capture = self.can_capture_chunks = ops.reads_caches
         found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
+        self._beside = Beside(self._embedding.device)
+        found = replace(found, beside=self._beside)
         self._norm = found.wide("norm.weight")
         self._head = found["head.weight"]
         device = self._embedding.device
@@ -89,10 +92,10 @@ class DeepseekV41Model:
         self, batch: ForwardBatch, caches: CacheStorage, capture: Capture | None = None
     ) -> ForwardOutput:
         """See the protocol. Layers that ran no row leave nothing in `capture`."""
-        step = Step(batch, caches, self._rope, self._sizes(caches))
+        step = Step(batch, caches, self._rope, self._sizes(caches), self._beside)
         ngrams = self._token_map.ngrams(batch.token_ids, batch.lookback_ids)
         stream = Stream.start(self._embedding[batch.token_ids], self._config.hc_mult)
-        taps: list[Tensor] = []
+        taps: list[Later[Tensor]] = []
         for layer in self._layers:
             plan = layer.attention.plan
             if plan.layer in self._engrams:
@@ -100,20 +103,25 @@ class DeepseekV41Model:
                 stream = stream._replace(streams=streams, ahead=None)
             x = layer.block.attention_input(stream)
             if layer.attention.compressor is not None:
-                layer.attention.compressor.write(x, step)
+                write = partial(layer.attention.compressor.write, x, step)
+                step.start_beside(write, len(x))
             if plan.layer == self._config.decoder_layer:
                 stream, x = _narrow(stream, x, step)
             if len(x) == 0:
+                step.join()
                 return ForwardOutput(logits=self._logits(stream))
             if plan.draft_tap:
-                taps.append(stream.mean())
+                taps.append(self._beside.start(stream.mean, len(x)))
             attend = partial(layer.attention.run, step=step)
             stream = layer.block.run(stream, x, attend, batch.live, self._after(plan.layer))
             _record(capture, plan.layer, stream)
-        self._write_context(taps, step, capture)
+        joined = [tap.result() for tap in taps]
+        step.start_beside(lambda: self._write_context(joined, step, capture), len(stream.pre))
         if batch.shape is None or batch.shape.chunks:
             stream = stream.rows(_logit_rows(batch))
-        return ForwardOutput(logits=self._logits(stream))
+        logits = self._logits(stream)
+        step.join()
+        return ForwardOutput(logits=logits)
 
     @torch.no_grad()
     def draft(self, batch: DraftBatch, caches: CacheStorage) -> DraftOutput:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from engine.errors import CheckpointError
+from kernels.beside import Beside
 from kernels.cache_ops.reference import RowNorm
 from kernels.grouped_matmul.reference import Experts
 from kernels.hyper_connection.reference import Mixing
@@ -27,12 +28,14 @@ if TYPE_CHECKING:
 class Weights:
     """Weights under a name prefix; a missing one is a CheckpointError naming it.
 
-    `ops` are the kernels that the layers read from here will call.
+    `ops` are the kernels that the layers read from here will call, `beside` is where they run what
+    does not depend on each other.
     """
 
     tensors: Mapping[str, Weight]
     dtype: torch.dtype
     ops: Ops = REFERENCE
+    beside: Beside = field(default_factory=Beside)
     prefix: str = ""
 
     def under(self, prefix: str) -> Weights:
@@ -68,6 +71,7 @@ class MoeParameters:
     shared_gate_up: Weight  # [2 * inner, width]
     shared_down: Weight  # [width, inner]
     ops: Ops
+    beside: Beside
 
 
 def moe_parameters(
@@ -92,6 +96,7 @@ def moe_parameters(
         shared_gate_up=_gate_up(shared),
         shared_down=shared.matrix("w2.weight"),
         ops=weights.ops,
+        beside=weights.beside,
     )
 
 

@@ -15,9 +15,12 @@ from engine.staging import on_device
 from kernels.cache_ops.reference import paged_rows, ring_rows
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from engine.batch import ForwardBatch
     from engine.cache.storage import CacheStorage
     from engine.models.deepseek_v41.rope import Rope
+    from kernels.beside import Beside, Later
     from kernels.rotary.reference import Rotation
     from kernels.topk.reference import Blocks
 
@@ -101,9 +104,16 @@ class Step:
     """Tables of one forward. `half` is the one now running; the model moves it on."""
 
     def __init__(
-        self, batch: ForwardBatch, caches: CacheStorage, rope: Rope, sizes: LayoutSizes
+        self,
+        batch: ForwardBatch,
+        caches: CacheStorage,
+        rope: Rope,
+        sizes: LayoutSizes,
+        beside: Beside,
     ) -> None:
         self.batch = batch
+        self._beside = beside
+        self._started: list[Later[None]] = []
         self.caches = caches
         self._rope = rope
         self._sizes = sizes
@@ -117,6 +127,19 @@ class Step:
         self.published = Published(selections=[])
         self.published_rows = PublishedRows()
         self._everything: dict[int, Tensor] = {}
+
+    def start_beside(self, work: Callable[[], None], rows: int) -> None:
+        """Start what only `join` waits for; works follow each other.
+
+        Tables that a work makes first and the step keeps are not to be read before either.
+        """
+        self._started.append(self._beside.start(work, rows))
+
+    def join(self) -> None:
+        """Wait on the device for all that was started."""
+        for one in self._started:
+            one.result()
+        self._started.clear()
 
     def enter_decoder(self) -> None:
         """Move on to the rows and window floors of the decoder half."""
