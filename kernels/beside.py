@@ -42,13 +42,17 @@ class Beside:
         has_streams = device is not None and device.type == "cuda"
         self._stream = torch.Stream(device) if has_streams else None
 
+    def suits(self, rows: int) -> bool:
+        """Whether works of so many rows run beside others."""
+        return self._stream is not None and 0 < rows <= MOST_ROWS
+
     def start(self, work: Callable[[], T], rows: int) -> Later[T]:
         """Start a work of so many rows, after all that its caller has launched so far.
 
         Works of one `Beside` follow each other; `result` must be called on each that started.
         """
-        stream = self._stream if 0 < rows <= MOST_ROWS else None
-        if stream is None:
+        stream = self._stream
+        if stream is None or not self.suits(rows):
             return Later(work(), work, None)
         stream.wait_stream(torch.accelerator.current_stream(stream.device))
         with stream:

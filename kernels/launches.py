@@ -153,7 +153,11 @@ def _caches() -> Iterator[Launch]:
             | {"where": "*i64", "cache": "*bf16" if packing == 0 else "*u8", "eps": "fp32"}
             | typed("row_stride turn_width cache_stride page_stride", "i32"),
             constants={
-                "EARLY": True, "HAS_NORM": True, "FORMAT": packing, "PAGE": 64, "WIDTH": width,
+                "EARLY": True,
+                "HAS_NORM": True,
+                "FORMAT": packing,
+                "PAGE": 64,
+                "WIDTH": width,
             },
             warps=1,
         )

@@ -20,6 +20,7 @@ EXPERTS = 64  # of a program: the least that Hopper's widest instruction takes
 BLOCK = 64  # inputs at a time, where they are not a whole slice
 FEW_ROWS, SOME_ROWS, MANY_ROWS = 16, 64, 128  # of a program
 WHOLE_FROM = 1024  # rows, from which programs that make all slices fill a device
+GATE_WARPS, CHOOSE_WARPS = 4, 4
 MOST_EXPERTS = 4096  # the scores of a row are held in registers
 LEAST = tl.constexpr(-(2**31))  # below the key of any score
 
@@ -204,8 +205,8 @@ def _routed(
         TOP2=max(triton.next_power_of_2(top), 2),
         NORMALISE=router.normalise and top > 1,
         BY_SOFTMAX=by_softmax,
-        BLOCK=max(triton.next_power_of_2(experts), 128),
-        num_warps=4,
+        BLOCK=max(triton.next_power_of_2(experts), 32 * CHOOSE_WARPS),
+        num_warps=CHOOSE_WARPS,
         **early(),
     )
     return chosen, weights
@@ -238,7 +239,7 @@ def _products(x: Tensor, weight: Tensor) -> Tensor:
         EXPERTS=EXPERTS,
         SLICE=SLICE,
         BLOCK=SLICE if kind == 1 and tile == FEW_ROWS and each == 1 else BLOCK,
-        num_warps=4,
+        num_warps=GATE_WARPS,
         **early(),
     )
     return partial

@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from engine.models.deepseek_v41.tiles import Tile
 
 
+INSERTS_BESIDE = True
+
+
 class Projected(NamedTuple):
     """What one row of a layer's input becomes."""
 
@@ -142,7 +145,14 @@ class Attention:
         parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
         cache = cached_rows(step.caches, name)
         places = step.half.ring_places(step.caches, name)
-        parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
+
+        def insert() -> None:
+            parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
+
+        if self.indexer is None and INSERTS_BESIDE:
+            step.start_beside(insert, len(kv))
+        else:
+            insert()
         return OwnRows(
             cache=cache,
             ring=rows.sizes.ring_rows,

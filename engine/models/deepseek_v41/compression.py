@@ -26,7 +26,7 @@ class Compressor:
 
     owner: int
     ratio: int
-    project: Tensor  # ratio 1: wkv [dim, width]; ratio 2: wkv and wgate, at least float32
+    project: Tensor  # ratio 1: wkv [dim, width]; ratio 2: wkv and wgate
     norm: Tensor
     index_project: Tensor  # [index dim, dim]
     index_norm: Tensor
@@ -41,7 +41,7 @@ class Compressor:
             project = weights["compressor.wkv.weight"]
         else:
             names = ("compressor.wkv.weight", "compressor.wgate.weight")
-            project = torch.cat([weights.wide(name) for name in names])
+            project = torch.cat([weights[name] for name in names])
         return cls(
             owner=owner,
             ratio=ratio,
@@ -57,7 +57,8 @@ class Compressor:
         """Write the rows that the batch closes. x [T, width] covers every row of the batch."""
         caches = step.caches
         pages = step.pages(self.ratio, caches.rows_per_block(global_name(self.owner)))
-        pooled = linear(x, self.project)
+        product = linear if self.ratio == 1 else self.ops.wide_linear
+        pooled = product(x, self.project)
         if step.encoder.rows.in_place:
             self._write_in_place(pooled, pages, step, x.dtype)
             return

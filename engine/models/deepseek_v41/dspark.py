@@ -98,7 +98,7 @@ class Drafter:
         offsets = torch.arange(size, device=ids.device)
         positions = (batch.anchor_positions[:, None] + offsets).flatten()
         turn = self._shared.rope.at(positions, ratio=0)
-        stream = Stream.start(self._shared.embedding[ids.flatten()], self._config.hc_mult)
+        stream = Stream.start(self._shared.embedding, ids.flatten(), self._config.hc_mult)
         run = self._attention(batch, turn, caches)
         live = None if batch.live is None else _for_each_row(batch.live, size)
         for stage in self._stages:

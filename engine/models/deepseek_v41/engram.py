@@ -72,11 +72,14 @@ class Engram:
             ops=weights.ops,
         )
 
-    def add(self, streams: Tensor, ngrams: Tensor) -> Tensor:
-        """Streams [rows, n, width] with the memory of the n-grams [rows, ngram] added."""
+    def remember(self, ngrams: Tensor) -> Tensor:
+        """Keys and the value of n-grams [rows, ngram]: [rows, (n + 1) * width]."""
         found = self.ops.look_up(ngrams, self.constants, self.table)
-        kv = self.ops.linear(found, self.project)
-        return self.ops.gated_add(streams, kv, self.weight, self.eps)
+        return self.ops.linear(found, self.project)
+
+    def add(self, streams: Tensor, memory: Tensor) -> Tensor:
+        """Streams [rows, n, width] with what `remember` found added."""
+        return self.ops.gated_add(streams, memory, self.weight, self.eps)
 
 
 def read_engrams(weights: Weights, config: DeepseekV41Config) -> dict[int, Engram]:

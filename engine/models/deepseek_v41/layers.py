@@ -46,12 +46,13 @@ class Stream(NamedTuple):
     ahead: Ahead | None = None  # None where streams change before the next layer, or none follows
 
     @classmethod
-    def start(cls, embedded: Tensor, n: int) -> Stream:
-        """n copies of the embeddings [rows, width]; the first sublayer reads the first copy."""
-        wide = at_least_float32(embedded.dtype)
-        pre = torch.zeros(embedded.shape[0], n, dtype=wide, device=embedded.device)
+    def start(cls, embedding: Tensor, ids: Tensor, n: int) -> Stream:
+        """n copies of the embeddings of ids [rows]; the first sublayer reads the first copy."""
+        streams = embedding[ids.unsqueeze(1).expand(-1, n)]
+        wide = at_least_float32(streams.dtype)
+        pre = torch.zeros(len(ids), n, dtype=wide, device=streams.device)
         pre[:, :1].fill_(1)
-        return cls(streams=embedded.unsqueeze(1).repeat(1, n, 1), pre=pre)
+        return cls(streams=streams, pre=pre)
 
     def rows(self, index: Tensor) -> Stream:
         """Some of the rows."""
@@ -65,7 +66,7 @@ class Stream(NamedTuple):
     def mean(self) -> Tensor:
         """Mean of the streams in at least float32, rounded to their dtype: [rows, width]."""
         wide = at_least_float32(self.streams.dtype)
-        return self.streams.to(wide).mean(1).to(self.streams.dtype)
+        return self.streams.mean(1, dtype=wide).to(self.streams.dtype)
 
 
 @dataclass(frozen=True, kw_only=True)

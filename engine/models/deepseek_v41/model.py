@@ -27,7 +27,7 @@ from kernels.matmul.weights import Weight
 from kernels.ops import REFERENCE, Ops
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from engine.cache.groups import CacheGroup
     from engine.cache.storage import CacheStorage
@@ -93,13 +93,13 @@ class DeepseekV41Model:
     ) -> ForwardOutput:
         """See the protocol. Layers that ran no row leave nothing in `capture`."""
         step = Step(batch, caches, self._rope, self._sizes(caches), self._beside)
-        ngrams = self._token_map.ngrams(batch.token_ids, batch.lookback_ids)
-        stream = Stream.start(self._embedding[batch.token_ids], self._config.hc_mult)
+        memories = self._remember(batch)
+        stream = Stream.start(self._embedding, batch.token_ids, self._config.hc_mult)
         taps: list[Later[Tensor]] = []
         for layer in self._layers:
             plan = layer.attention.plan
             if plan.layer in self._engrams:
-                streams = self._engrams[plan.layer].add(stream.streams, ngrams)
+                streams = self._engrams[plan.layer].add(stream.streams, memories[plan.layer]())
                 stream = stream._replace(streams=streams, ahead=None)
             x = layer.block.attention_input(stream)
             if layer.attention.compressor is not None:
@@ -128,6 +128,18 @@ class DeepseekV41Model:
         """See the protocol. `draft_length` is at most the block size of the release."""
         assert self._drafter is not None, "this checkpoint has no draft stages"
         return self._drafter.draft(batch, caches)
+
+    def _remember(self, batch: ForwardBatch) -> dict[int, Callable[[], Tensor]]:
+        """What each Engram adds, which depends on tokens alone.
+
+        Of few rows it is made beside the first layers, of many when it is asked for.
+        """
+        rows = len(batch.token_ids)
+        ngrams = self._token_map.ngrams(batch.token_ids, batch.lookback_ids)
+        works = {layer: partial(engram.remember, ngrams) for layer, engram in self._engrams.items()}
+        if not self._beside.suits(rows):
+            return works
+        return {layer: self._beside.start(work, rows).result for layer, work in works.items()}
 
     def _after(self, layer: int) -> Block | None:
         """The next layer, where it reads the streams as `layer` leaves them."""

@@ -50,6 +50,9 @@ def publish_rows(indexer: Indexer, x: Tensor, low_rank: Tensor, turn: Rotation, 
         )
         for part in (slice(i, i + at_once) for i in range(0, len(counts), at_once))
     ]
+    if len(found) == 1:
+        step.published_rows = found[0]
+        return
     step.published_rows = PublishedRows(
         index=torch.cat([one.index for one in found if one.index is not None]),
         candidates=_joined([one.candidates for one in found if one.candidates is not None]),
