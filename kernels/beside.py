@@ -9,7 +9,9 @@ at once. In a captured graph they become branches. Memory stays safe as long as
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
@@ -17,6 +19,26 @@ from torch import Tensor
 
 T = TypeVar("T")
 MOST_ROWS = 256  # more fill a device by themselves
+LANES = 2
+_here = threading.local()
+
+
+def lane() -> int:
+    """0 for what the caller of works launches, 1 for what a work does.
+
+    Launches of one lane follow each other, those of two may not: what launches leave for the next
+    one, such as counters, is kept for each lane, of which there are LANES.
+    """
+    return getattr(_here, "lane", 0)
+
+
+@contextmanager
+def _in_lane(number: int) -> Iterator[None]:
+    before, _here.lane = lane(), number
+    try:
+        yield
+    finally:
+        _here.lane = before
 
 
 class Later(Generic[T]):
@@ -55,7 +77,7 @@ class Beside:
         if stream is None or not self.suits(rows):
             return Later(work(), work, None)
         stream.wait_stream(torch.accelerator.current_stream(stream.device))
-        with stream:
+        with stream, _in_lane(1):
             return Later(work(), work, stream)
 
 
