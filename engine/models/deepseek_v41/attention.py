@@ -144,9 +144,9 @@ class Attention:
         """The window in its ring, the keys of the step written into it."""
         parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
         cache = cached_rows(step.caches, name)
-        places = step.half.ring_places(step.caches, name)
 
         def insert() -> None:
+            places = step.half.ring_places(step.caches, name)
             parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
 
         if self.indexer is None and INSERTS_BESIDE:

@@ -13,7 +13,7 @@ from engine.batch import Capture, DraftBatch, DraftOutput, ForwardBatch, Forward
 from engine.models.deepseek_v41.attention import Attention
 from engine.models.deepseek_v41.caches import cache_groups, window_name
 from engine.models.deepseek_v41.dspark import Drafter, Shared
-from engine.models.deepseek_v41.engram import TokenMap, read_engrams
+from engine.models.deepseek_v41.engram import Engram, TokenMap, read_engrams
 from engine.models.deepseek_v41.facts import facts_of
 from engine.models.deepseek_v41.layers import Block, Stream
 from engine.models.deepseek_v41.layout import LayoutSizes
@@ -134,12 +134,15 @@ class DeepseekV41Model:
 
         Of few rows it is made beside the first layers, of many when it is asked for.
         """
-        rows = len(batch.token_ids)
-        ngrams = self._token_map.ngrams(batch.token_ids, batch.lookback_ids)
-        works = {layer: partial(engram.remember, ngrams) for layer, engram in self._engrams.items()}
-        if not self._beside.suits(rows):
+        rows, beside = len(batch.token_ids), self._beside
+
+        def make(engram: Engram) -> Tensor:
+            return engram.remember(self._token_map.ngrams(batch.token_ids, batch.lookback_ids))
+
+        works = {layer: partial(make, engram) for layer, engram in self._engrams.items()}
+        if not beside.suits(rows):
             return works
-        return {layer: self._beside.start(work, rows).result for layer, work in works.items()}
+        return {layer: beside.start(work, rows).result for layer, work in works.items()}
 
     def _after(self, layer: int) -> Block | None:
         """The next layer, where it reads the streams as `layer` leaves them."""
