@@ -168,6 +168,7 @@ RELEASE_CASES = (
     _rotation(64),
     _swiglu(2048),
     *(_streams(op, 4, 5120) for op in STREAM_OPS),
+    route_case(384, 5120, 6),
     route_case(384, 5120, 6, is_narrow=True),
     replace(  # Qwen3-30B-A3B; not as many rows as experts: a few rows alone keep all experts
         route_case(128, 2048, 8, by_softmax=True), checked_rows=(0, 1, 3, 17, 129, 257, 600)
