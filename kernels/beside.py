@@ -10,14 +10,14 @@ at once. In a captured graph they become branches. Memory stays safe as long as
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 import torch
-from torch import Tensor
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 MOST_ROWS = 0  # more fill a device by themselves; none run so until a device has timed them
 LANES = 2
 _here = threading.local()
@@ -33,7 +33,7 @@ def lane() -> int:
 
 
 @contextmanager
-def _in_lane(number: int) -> Iterator[None]:
+def _in_lane(number: int) -> Generator[None, None, None]:
     before, _here.lane = lane(), number
     try:
         yield
@@ -41,15 +41,17 @@ def _in_lane(number: int) -> Iterator[None]:
         _here.lane = before
 
 
-class Later(Generic[T]):
+class Later(Generic[T_co]):
     """A value that the caller's stream may read from `result` on."""
 
-    def __init__(self, value: T, work: Callable[[], T], stream: torch.Stream | None) -> None:
+    def __init__(
+        self, value: T_co, work: Callable[[], object], stream: torch.Stream | None
+    ) -> None:
         self._value = value
-        self._held: Callable[[], T] | None = work
+        self._held: Callable[[], object] | None = work
         self._stream = stream
 
-    def result(self) -> T:
+    def result(self) -> T_co:
         """Let what the caller launches from now on wait for the work; the host does not wait."""
         if self._stream is not None:
             torch.accelerator.current_stream(self._stream.device).wait_stream(self._stream)
@@ -81,6 +83,6 @@ class Beside:
             return Later(work(), work, stream)
 
 
-def ready(value: Tensor | Later[Tensor]) -> Tensor:
-    """A tensor that may still have been on its way."""
+def ready(value: T | Later[T]) -> T:
+    """A value that may still have been on its way."""
     return value.result() if isinstance(value, Later) else value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -13,7 +14,7 @@ from engine.models.deepseek_v41.compression import Compressor
 from engine.models.deepseek_v41.config import IndexMode
 from engine.models.deepseek_v41.parameters import AttentionParameters, attention_parameters
 from engine.models.deepseek_v41.selection import Indexer, read_shared
-from engine.models.deepseek_v41.selection_rows import publish_rows
+from engine.models.deepseek_v41.selection_rows import publish_rows, start_weights
 from kernels.attention.reference import ChosenRows, KeyRows, OwnRows, attend
 from kernels.cache_ops.reference import CachedRows
 from kernels.rotary.reference import Rotation
@@ -126,9 +127,11 @@ class Attention:
         Global rows are chosen beside the product that makes the queries.
         """
         parameters, indexer, index, chosen = self.parameters, self.indexer, None, None
+        counted = None if indexer is None else start_weights(indexer, x, step)
         latent, kv = project_down(x, parameters)
         if indexer is not None:
-            step.start_beside(lambda: publish_rows(indexer, x, latent, turn, step), len(x))
+            publish = partial(publish_rows, indexer, counted, latent, turn, step)
+            step.start_beside(publish, len(x))
         own_rows = self._in_place if step.half.rows.in_place else self._beside_old_rows
         own = own_rows(kv, turn, step)
         queries = queries_of(latent, parameters)

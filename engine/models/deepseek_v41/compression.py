@@ -53,10 +53,18 @@ class Compressor:
             ops=weights.ops,
         )
 
+    def prepare(self, step: Step) -> None:
+        """Make the tables that `write` needs, which depend on the batch alone."""
+        pages = self._pages(step)
+        if self.ratio == 2 and step.encoder.rows.in_place:
+            self._pairs(pages, step)
+
+    def _pages(self, step: Step) -> PageWrite:
+        return step.pages(self.ratio, step.caches.rows_per_block(global_name(self.owner)))
+
     def write(self, x: Tensor, step: Step) -> None:
         """Write the rows that the batch closes. x [T, width] covers every row of the batch."""
-        caches = step.caches
-        pages = step.pages(self.ratio, caches.rows_per_block(global_name(self.owner)))
+        caches, pages = step.caches, self._pages(step)
         product = linear if self.ratio == 1 else self.ops.wide_linear
         pooled = product(x, self.project)
         if step.encoder.rows.in_place:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -14,6 +15,7 @@ from engine.models.deepseek_v41.parameters import (
     mixing_parameters,
     moe_parameters,
 )
+from kernels.beside import Later, ready
 from kernels.hyper_connection.reference import Mixes, Mixing, collapse
 from kernels.ops import Ops
 from kernels.precision import at_least_float32
@@ -114,10 +116,12 @@ class Block:
 
         `after` is the layer that reads the streams as they come out of this one.
         """
-        ops, ahead = self.ops, stream.ahead
-        mixed = ops.mixes(stream.streams, self.attention_mixing) if ahead is None else ahead.mixed
+        ops = self.ops
+        mixing = self._start_mixing(stream)
+        attended = attention(x)
+        mixed = ready(mixing)
         streams, inner, mixed = ops.between_sublayers(
-            attention(x), stream.streams, mixed, self.ffn_norm, self.eps, self.ffn_mixing
+            attended, stream.streams, mixed, self.ffn_norm, self.eps, self.ffn_mixing
         )
         added = run_moe(inner, self.moe, live)
         if after is None:
@@ -126,6 +130,13 @@ class Block:
             added, streams, mixed, after.attention_norm, after.eps, after.attention_mixing
         )
         return Stream(streams=out, pre=mixed.pre, ahead=Ahead(x=x, mixed=following))
+
+    def _start_mixing(self, stream: Stream) -> Mixes | Later[Mixes]:
+        """How attention's output will be mixed: what the layer before made, or made beside it."""
+        if stream.ahead is not None:
+            return stream.ahead.mixed
+        mix = partial(self.ops.mixes, stream.streams, self.attention_mixing)
+        return self.moe.beside.start(mix, len(stream.pre))
 
 
 def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor:

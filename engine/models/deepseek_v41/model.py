@@ -94,6 +94,7 @@ class DeepseekV41Model:
         """See the protocol. Layers that ran no row leave nothing in `capture`."""
         step = Step(batch, caches, self._rope, self._sizes(caches), self._beside)
         memories = self._remember(batch)
+        step.start_beside(partial(self._prepare, step), len(batch.token_ids))
         stream = Stream.start(self._embedding, batch.token_ids, self._config.hc_mult)
         taps: list[Later[Tensor]] = []
         for layer in self._layers:
@@ -143,6 +144,11 @@ class DeepseekV41Model:
         if not beside.suits(rows):
             return works
         return {layer: beside.start(work, rows).result for layer, work in works.items()}
+
+    def _prepare(self, step: Step) -> None:
+        for layer in self._layers:
+            if layer.attention.compressor is not None:
+                layer.attention.compressor.prepare(step)
 
     def _after(self, layer: int) -> Block | None:
         """The next layer, where it reads the streams as `layer` leaves them."""

@@ -75,7 +75,7 @@ class Indexer:
         contexts = [tile.end_position // self.ratio for tile in tiles]
         queries = weights = None
         if max(contexts, default=0) > self.topk:
-            queries, weights = self.queries(x, low_rank, turn)
+            queries, weights = self.queries(low_rank, turn), self.weights(x)
         old = step.published.candidates
         selections: list[Selection | None] = []
         candidates: list[Tensor | None] = []
@@ -96,14 +96,18 @@ class Indexer:
         keep = candidates if self.is_candidate_source else old
         step.published = Published(selections=selections, candidates=keep)
 
-    def queries(self, x: Tensor, low_rank: Tensor, turn: Rotation) -> tuple[Tensor, Tensor]:
-        """Rotated queries [rows, heads, dim], as cached keys are rounded, and their weights."""
+    def queries(self, low_rank: Tensor, turn: Rotation) -> Tensor:
+        """Rotated queries [rows, heads, dim], as cached keys are rounded."""
         heads = self.ops.linear(low_rank, self.wq_b).unflatten(-1, (self.heads, -1))
         queries = self.ops.rotate(heads, turn)
         if self.released_caches:
             queries = self.ops.quantise_dequantise(queries, RowFormat.FP4_GROUP32.value)
-        scale = queries.shape[-1] ** -0.5 * self.heads**-0.5
-        return queries, linear(x, self.weights_proj) * scale
+        return queries
+
+    def weights(self, x: Tensor) -> Tensor:
+        """What each query counts: [rows, heads]."""
+        dim = self.wq_b.shape[-2] // self.heads
+        return linear(x, self.weights_proj) * (dim**-0.5 * self.heads**-0.5)
 
     def _scores(
         self, tile: Tile, queries: Tensor, weights: Tensor, context: int, step: Step

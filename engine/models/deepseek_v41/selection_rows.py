@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -17,22 +18,35 @@ if TYPE_CHECKING:
     from engine.models.deepseek_v41.layout import RowSet
     from engine.models.deepseek_v41.selection import Indexer
     from engine.models.deepseek_v41.step import Step
+    from kernels.beside import Later
     from kernels.rotary.reference import Rotation
 
 SCORE_BYTES = 1 << 29  # of float32 scores that are held at once
 
 
-def publish_rows(indexer: Indexer, x: Tensor, low_rank: Tensor, turn: Rotation, step: Step) -> None:
-    """Select for every row of the running half; see `Indexer.publish`."""
+def start_weights(indexer: Indexer, x: Tensor, step: Step) -> Later[Tensor] | None:
+    """What queries count, which needs no query; None where nothing is scored."""
+    if step.half.rows.end_position // indexer.ratio <= indexer.topk:
+        return None
+    return step.start_beside(partial(indexer.weights, x), len(x))
+
+
+def publish_rows(
+    indexer: Indexer, counted: Later[Tensor] | None, low_rank: Tensor, turn: Rotation, step: Step
+) -> None:
+    """Select for every row of the running half; see `Indexer.publish`.
+
+    `counted` is what `start_weights` made.
+    """
     old, rows = step.published_rows, step.half.rows
     context = rows.end_position // indexer.ratio
     per_block = step.caches.rows_per_block(global_name(indexer.owner))
-    if context <= indexer.topk:
+    if counted is None:
         index = step.everything(indexer.ratio, per_block, context) if context else None
         candidates = None if indexer.is_candidate_source else old.candidates
         step.published_rows = PublishedRows(index=index, candidates=candidates)
         return
-    queries, weights = indexer.queries(x, low_rank, turn)
+    queries, weights = indexer.queries(low_rank, turn), counted.result()
     counts, keys = (rows.positions + 1) // indexer.ratio, index_name(indexer.owner)
     at_once = max(1, SCORE_BYTES // (4 * context))
     found = [

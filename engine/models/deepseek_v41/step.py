@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from kernels.beside import Beside, Later
     from kernels.rotary.reference import Rotation
     from kernels.topk.reference import Blocks
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,11 +115,12 @@ class Step:
     ) -> None:
         self.batch = batch
         self._beside = beside
-        self._started: list[Later[None]] = []
+        self._started: list[Later[object]] = []
         self.caches = caches
         self._rope = rope
         self._sizes = sizes
         self._pages: dict[int, PageWrite] = {}
+        self._tail_rows: dict[int, Tensor] = {}
         if batch.shape is None:
             rows = lay_out(batch, all_spans(batch, truncated=False), sizes)
         else:
@@ -128,12 +131,14 @@ class Step:
         self.published_rows = PublishedRows()
         self._everything: dict[int, Tensor] = {}
 
-    def start_beside(self, work: Callable[[], None], rows: int) -> None:
-        """Start what only `join` waits for; works follow each other.
+    def start_beside(self, work: Callable[[], T], rows: int) -> Later[T]:
+        """Start what `join` waits for at the latest; works follow each other.
 
         Tables that a work makes first and the step keeps are not to be read before either.
         """
-        self._started.append(self._beside.start(work, rows))
+        started = self._beside.start(work, rows)
+        self._started.append(started)
+        return started
 
     def join(self) -> None:
         """Wait on the device for all that was started."""
@@ -168,7 +173,9 @@ class Step:
 
     def tail_rows(self, ring: int) -> Tensor:
         """Physical tail-ring row of the newest cached token of each sequence: [R]."""
-        return ring_rows(self.batch.slots, self.old_tails, ring)
+        if ring not in self._tail_rows:
+            self._tail_rows[ring] = ring_rows(self.batch.slots, self.old_tails, ring)
+        return self._tail_rows[ring]
 
     def everything(self, ratio: int, rows_per_block: int, context: int) -> Tensor:
         """The visible ones of the first `context` global rows of each row: [rows, context].
