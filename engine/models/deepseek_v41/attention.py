@@ -20,9 +20,10 @@ from kernels.cache_ops.reference import CachedRows
 from kernels.rotary.reference import Rotation
 
 if TYPE_CHECKING:
+    from engine.cache.storage import CacheStorage
     from engine.models.deepseek_v41.config import DeepseekV41Config, LayerPlan
     from engine.models.deepseek_v41.parameters import Weights
-    from engine.models.deepseek_v41.step import Selection, Step
+    from engine.models.deepseek_v41.step import Half, Selection, Step
     from engine.models.deepseek_v41.tiles import Tile
 
 
@@ -59,6 +60,19 @@ def keys_of(kv: Tensor, parameters: AttentionParameters, turn: Rotation) -> Tens
     """Normed and rotated keys [rows, dim]."""
     ops = parameters.ops
     return ops.rotate(ops.rms_norm(kv, parameters.kv_norm, parameters.eps), turn)
+
+
+def keep_keys(
+    kv: Tensor, parameters: AttentionParameters, ring: tuple[CacheStorage, str], half: Half,
+    turn: Rotation,
+) -> None:  # fmt: skip
+    """Norm, rotate and keep the newest raw keys of each sequence in a ring group; kv [rows, dim]
+    of the half.
+    """
+    newest, places = half.ring_write(*ring)
+    if newest is not None:
+        kv, turn = kv[newest], turn.rows(newest)
+    parameters.ops.insert_rows(cached_rows(*ring), places, kv, parameters.key_norm, turn)
 
 
 def output(attended: Tensor, parameters: AttentionParameters) -> Tensor:
@@ -147,15 +161,11 @@ class Attention:
         """The window in its ring, the keys of the step written into it."""
         parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
         cache = cached_rows(step.caches, name)
-
-        def insert() -> None:
-            places = step.half.ring_places(step.caches, name)
-            parameters.ops.insert_rows(cache, places, kv, parameters.key_norm, turn)
-
+        keep = partial(keep_keys, kv, parameters, (step.caches, name), step.half, turn)
         if self.indexer is None and INSERTS_BESIDE:
-            step.start_beside(insert, len(kv))
+            step.start_beside(keep, len(kv))
         else:
-            insert()
+            keep()
         return OwnRows(
             cache=cache,
             ring=rows.sizes.ring_rows,
@@ -173,10 +183,13 @@ class Attention:
         """
         rows, name = step.half.rows, window_name(self.plan.layer)
         fresh, beside = keys_of(kv, self.parameters, turn), rows.beside
+        packing = cached_rows(step.caches, name).packing
+        if packing is not None:
+            fresh = self.parameters.ops.quantise_dequantise(fresh, packing)
         keys = fresh.new_empty(len(beside.old) + len(fresh), fresh.shape[-1])
         keys[beside.old] = step.caches.read(name, rows.old_rows)
-        keys[beside.fresh] = step.caches.rounded(name, fresh)
-        step.half.write_ring(step.caches, name, fresh)
+        keys[beside.fresh] = fresh
+        keep_keys(kv, self.parameters, (step.caches, name), step.half, turn)
         return OwnRows(
             cache=CachedRows(tensor=keys, width=keys.shape[-1]),
             ring=len(keys),

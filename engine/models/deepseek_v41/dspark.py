@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine.batch import DraftBatch, DraftOutput
-from engine.models.deepseek_v41.attention import keys_of, output, project
+from engine.models.deepseek_v41.attention import keep_keys, keys_of, output, project
 from engine.models.deepseek_v41.caches import cached_rows, context_name
 from engine.models.deepseek_v41.layers import Block, Stream
 from engine.models.deepseek_v41.parameters import (
@@ -55,10 +55,8 @@ class Stage:
         """Keys of target positions from their projected taps [rows, width]."""
         attention, name, turn = self.attention, context_name(self.number), half.plain
         kv = attention.ops.linear(context, attention.wkv)
-        if half.rows.in_place:
-            places = half.ring_places(caches, name)
-            rows = cached_rows(caches, name)
-            attention.ops.insert_rows(rows, places, kv, attention.key_norm, turn)
+        if half.rows.sizes.reads_caches:
+            keep_keys(kv, attention, (caches, name), half, turn)
         else:
             half.write_ring(caches, name, keys_of(kv, attention, turn))
 

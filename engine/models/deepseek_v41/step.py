@@ -51,16 +51,17 @@ class Half:
 
     def write_ring(self, caches: CacheStorage, name: str, values: Tensor) -> None:
         """Keep the newest rows of each sequence in a ring group."""
-        newest, where = self._ring_write(caches, name)
+        newest, where = self.ring_write(caches, name)
         caches.write(name, where, values if newest is None else values[newest])
 
     def ring_places(self, caches: CacheStorage, name: str) -> Tensor:
         """Where each row goes in a ring group that keeps them all: [rows]."""
-        newest, where = self._ring_write(caches, name)
+        newest, where = self.ring_write(caches, name)
         assert newest is None, f"{name} does not keep every row"
         return where
 
-    def _ring_write(self, caches: CacheStorage, name: str) -> tuple[Tensor | None, Tensor]:
+    def ring_write(self, caches: CacheStorage, name: str) -> tuple[Tensor | None, Tensor]:
+        """The newest rows of each sequence, as a ring group keeps them (None: all), and places."""
         size = caches.groups[name].rows  # type: ignore[union-attr]
         if size not in self.writes:
             self.writes[size] = self.rows.ring_write(size)
