@@ -12,29 +12,39 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from enum import IntEnum
 from typing import Generic, TypeVar
 
 import torch
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
-MOST_ROWS = 0  # more fill a device by themselves; none run so until a device has timed them
-LANES = 2
+MOST_ROWS = 256  # more fill a device by themselves
 _here = threading.local()
 
 
-def lane() -> int:
-    """0 for what the caller of works launches, 1 for what a work does.
+class Lane(IntEnum):
+    """Launches of one lane follow each other, those of two may not.
 
-    Launches of one lane follow each other, those of two may not: what launches leave for the next
-    one, such as counters, is kept for each lane, of which there are LANES.
+    What launches leave for the next one, such as counters, is kept for each lane.
     """
-    return getattr(_here, "lane", 0)
+
+    CALLER = 0
+    SOON = 1  # chains of short kernels that something waits for: theirs come first
+    AHEAD = 2  # what is wanted much later
+
+
+LANES = len(Lane)
+
+
+def lane() -> Lane:
+    """That of what is launched here and now."""
+    return getattr(_here, "lane", Lane.CALLER)
 
 
 @contextmanager
-def _in_lane(number: int) -> Generator[None, None, None]:
-    before, _here.lane = lane(), number
+def _in_lane(one: Lane) -> Generator[None, None, None]:
+    before, _here.lane = lane(), one
     try:
         yield
     finally:
@@ -44,27 +54,30 @@ def _in_lane(number: int) -> Generator[None, None, None]:
 class Later(Generic[T_co]):
     """A value that the caller's stream may read from `result` on."""
 
-    def __init__(
-        self, value: T_co, work: Callable[[], object], stream: torch.Stream | None
-    ) -> None:
+    def __init__(self, value: T_co, work: Callable[[], object], ended: torch.Event | None) -> None:
         self._value = value
         self._held: Callable[[], object] | None = work
-        self._stream = stream
+        self._ended = ended
 
     def result(self) -> T_co:
-        """Let what the caller launches from now on wait for the work; the host does not wait."""
-        if self._stream is not None:
-            torch.accelerator.current_stream(self._stream.device).wait_stream(self._stream)
-        self._stream = self._held = None
+        """Let what the caller launches from now on wait for the work; the host does not wait.
+
+        The first caller does; others of it must follow that one's stream.
+        """
+        if self._ended is not None:
+            torch.accelerator.current_stream(self._ended.device).wait_event(self._ended)
+        self._ended = self._held = None
         return self._value
 
 
 class Beside:
-    """The other stream of one model; `device` None: there is none, and work runs where it is."""
+    """One more stream of a model; `device` None: there is none, and work runs where it is."""
 
-    def __init__(self, device: torch.device | None = None) -> None:
+    def __init__(self, device: torch.device | None = None, lane: Lane = Lane.SOON) -> None:
         has_streams = device is not None and device.type == "cuda"
-        self._stream = torch.Stream(device) if has_streams else None
+        priority = -1 if lane is Lane.SOON else 0
+        self._lane = lane
+        self._stream = torch.Stream(device, priority=priority) if has_streams else None
 
     def suits(self, rows: int) -> bool:
         """Whether works of so many rows run beside others."""
@@ -73,14 +86,15 @@ class Beside:
     def start(self, work: Callable[[], T], rows: int) -> Later[T]:
         """Start a work of so many rows, after all that its caller has launched so far.
 
-        Works of one `Beside` follow each other; `result` must be called on each that started.
+        Works of one `Beside` follow each other: whose result is asked for last covers those
+        before it, and somebody must ask for it.
         """
         stream = self._stream
         if stream is None or not self.suits(rows):
             return Later(work(), work, None)
         stream.wait_stream(torch.accelerator.current_stream(stream.device))
-        with stream, _in_lane(1):
-            return Later(work(), work, stream)
+        with stream, _in_lane(self._lane):
+            return Later(work(), work, stream.record_event())
 
 
 def ready(value: T | Later[T]) -> T:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernels import beside
-from kernels.beside import Beside, ready
+from kernels.beside import Beside, Lane, ready
 
 
 class FakeStream:
@@ -18,6 +18,13 @@ class FakeStream:
 
     def wait_stream(self, other):
         self.told.append(f"{self.name} waits for {other.name}")
+
+    def record_event(self):
+        self.told.append("done")
+        return self
+
+    def wait_event(self, event):
+        self.told.append(f"{self.name} waits for {event.name}")
 
     def __enter__(self):
         self.told.append(f"into {self.name}")
@@ -30,8 +37,7 @@ class FakeStream:
 def told(monkeypatch):
     told = []
     main = FakeStream("main", told)
-    monkeypatch.setattr(beside, "MOST_ROWS", 256)
-    monkeypatch.setattr(beside.torch, "Stream", lambda device: FakeStream("side", told))
+    monkeypatch.setattr(beside.torch, "Stream", lambda device, priority: FakeStream("side", told))
     monkeypatch.setattr(beside.torch.accelerator, "current_stream", lambda device: main)
     return told
 
@@ -42,7 +48,8 @@ def test_work_begins_after_what_was_launched_and_is_waited_for_where_its_result_
     told.append("more")
     assert later.result() == 7
     assert told == [
-        "side waits for main", "into side", "work", "out of side", "more", "main waits for side",
+        "side waits for main", "into side", "work", "done", "out of side", "more",
+        "main waits for side",
     ]  # fmt: skip
     assert later.result() == 7
     assert told.count("main waits for side") == 1, "once is enough"
@@ -64,11 +71,13 @@ def test_what_a_work_reads_is_held_until_its_result_is_asked_for(told):
 
 
 def test_a_work_that_runs_beside_others_has_a_lane_of_its_own(told):
-    side = Beside(torch.device("cuda"))
-    assert [side.start(beside.lane, rows).result() for rows in (1, 257)] == [1, 0]
+    for one in (Lane.SOON, Lane.AHEAD):
+        side = Beside(torch.device("cuda"), one)
+        found = [side.start(beside.lane, rows).result() for rows in (1, 257)]
+        assert found == [one, Lane.CALLER]
     with pytest.raises(ZeroDivisionError):
         side.start(lambda: 1 / 0, 1)
-    assert beside.lane() == 0
+    assert beside.lane() is Lane.CALLER
 
 
 @pytest.mark.parametrize("rows", [0, 257])

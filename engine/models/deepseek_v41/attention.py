@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from engine.models.deepseek_v41.tiles import Tile
 
 
-INSERTS_BESIDE = True
-
-
 class Projected(NamedTuple):
     """What one row of a layer's input becomes."""
 
@@ -162,7 +159,7 @@ class Attention:
         parameters, rows, name = self.parameters, step.half.rows, window_name(self.plan.layer)
         cache = cached_rows(step.caches, name)
         keep = partial(keep_keys, kv, parameters, (step.caches, name), step.half, turn)
-        if self.indexer is None and INSERTS_BESIDE:
+        if self.indexer is None:
             step.start_beside(keep, len(kv))
         else:
             keep()

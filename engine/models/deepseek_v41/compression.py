@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from engine.models.deepseek_v41.config import DeepseekV41Config
     from engine.models.deepseek_v41.parameters import Weights
     from engine.models.deepseek_v41.step import PageWrite, Step
+    from kernels.beside import Later
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,8 +63,12 @@ class Compressor:
     def _pages(self, step: Step) -> PageWrite:
         return step.pages(self.ratio, step.caches.rows_per_block(global_name(self.owner)))
 
-    def write(self, x: Tensor, step: Step) -> None:
-        """Write the rows that the batch closes. x [T, width] covers every row of the batch."""
+    def write(self, x: Tensor, step: Step, prepared: Later[None]) -> None:
+        """Write the rows that the batch closes. x [T, width] covers every row of the batch.
+
+        `prepared` are the tables of `prepare`.
+        """
+        prepared.result()
         caches, pages = step.caches, self._pages(step)
         product = linear if self.ratio == 1 else self.ops.wide_linear
         pooled = product(x, self.project)

@@ -144,8 +144,8 @@ def run_moe(x: Tensor, moe: MoeParameters, live: Tensor | None = None) -> Tensor
 
     Rows that are not `live` [rows] choose no expert.
     """
-    shared = moe.beside.start(lambda: _shared_expert(x, moe), len(x))
     chosen, weights = moe.ops.route(x, moe.router, live)
+    shared = moe.beside.start(lambda: _shared_expert(x, moe), len(x))
     return moe.ops.run_experts(x, moe.experts, chosen, weights, shared)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from engine.batch import Capture, DraftBatch, DraftOutput, ForwardBatch, ForwardOutput
 from engine.models.deepseek_v41.attention import Attention
-from engine.models.deepseek_v41.caches import cache_groups, window_name
+from engine.models.deepseek_v41.caches import cache_groups, context_name, window_name
 from engine.models.deepseek_v41.dspark import Drafter, Shared
 from engine.models.deepseek_v41.engram import Engram, TokenMap, read_engrams
 from engine.models.deepseek_v41.facts import facts_of
@@ -21,8 +21,8 @@ from engine.models.deepseek_v41.parameters import Weights
 from engine.models.deepseek_v41.rope import Rope
 from engine.models.deepseek_v41.selection import dense_rows
 from engine.models.deepseek_v41.spans import TileCost
-from engine.models.deepseek_v41.step import Step
-from kernels.beside import Beside, Later
+from engine.models.deepseek_v41.step import Lanes, Step
+from kernels.beside import Beside, Lane, Later
 from kernels.matmul.weights import Weight
 from kernels.ops import REFERENCE, Ops
 
@@ -67,8 +67,9 @@ class DeepseekV41Model:
         self.can_capture = self.can_capture_chunks = ops.reads_caches
         found = Weights(tensors=weights, dtype=dtype, ops=ops)
         self._embedding = found["embed.weight"]
-        self._beside = Beside(self._embedding.device)
-        found = replace(found, beside=self._beside)
+        device = self._embedding.device
+        self._lanes = Lanes(soon=Beside(device), ahead=Beside(device, Lane.AHEAD))
+        found = replace(found, beside=self._lanes.soon)
         self._norm = found.wide("norm.weight")
         self._head = found["head.weight"]
         device = self._embedding.device
@@ -92,9 +93,9 @@ class DeepseekV41Model:
         self, batch: ForwardBatch, caches: CacheStorage, capture: Capture | None = None
     ) -> ForwardOutput:
         """See the protocol. Layers that ran no row leave nothing in `capture`."""
-        step = Step(batch, caches, self._rope, self._sizes(caches), self._beside)
-        memories = self._remember(batch)
-        step.start_beside(partial(self._prepare, step), len(batch.token_ids))
+        step = Step(batch, caches, self._rope, self._sizes(caches), self._lanes)
+        memories = self._remember(step)
+        prepared = step.start_ahead(partial(self._prepare, step), len(batch.token_ids))
         stream = Stream.start(self._embedding, batch.token_ids, self._config.hc_mult)
         taps: list[Later[Tensor]] = []
         for layer in self._layers:
@@ -104,24 +105,23 @@ class DeepseekV41Model:
                 stream = stream._replace(streams=streams, ahead=None)
             x = layer.block.attention_input(stream)
             if layer.attention.compressor is not None:
-                write = partial(layer.attention.compressor.write, x, step)
+                write = partial(layer.attention.compressor.write, x, step, prepared)
                 step.start_beside(write, len(x))
             if plan.layer == self._config.decoder_layer:
                 stream, x = _narrow(stream, x, step)
             if len(x) == 0:
-                step.join()
+                step.finish()
                 return ForwardOutput(logits=self._logits(stream))
             if plan.draft_tap:
-                taps.append(self._beside.start(stream.mean, len(x)))
+                taps.append(step.start_ahead(stream.mean, len(x)))
+                self._start_context(taps, step, capture)
             attend = partial(layer.attention.run, step=step)
             stream = layer.block.run(stream, x, attend, batch.live, self._after(plan.layer))
             _record(capture, plan.layer, stream)
-        joined = [tap.result() for tap in taps]
-        step.start_beside(lambda: self._write_context(joined, step, capture), len(stream.pre))
         if batch.shape is None or batch.shape.chunks:
             stream = stream.rows(_logit_rows(batch))
         logits = self._logits(stream)
-        step.join()
+        step.finish()
         return ForwardOutput(logits=logits)
 
     @torch.no_grad()
@@ -130,20 +130,20 @@ class DeepseekV41Model:
         assert self._drafter is not None, "this checkpoint has no draft stages"
         return self._drafter.draft(batch, caches)
 
-    def _remember(self, batch: ForwardBatch) -> dict[int, Callable[[], Tensor]]:
+    def _remember(self, step: Step) -> dict[int, Callable[[], Tensor]]:
         """What each Engram adds, which depends on tokens alone.
 
         Of few rows it is made beside the first layers, of many when it is asked for.
         """
-        rows, beside = len(batch.token_ids), self._beside
+        batch, rows = step.batch, len(step.batch.token_ids)
 
         def make(engram: Engram) -> Tensor:
             return engram.remember(self._token_map.ngrams(batch.token_ids, batch.lookback_ids))
 
         works = {layer: partial(make, engram) for layer, engram in self._engrams.items()}
-        if not beside.suits(rows):
+        if not self._lanes.ahead.suits(rows):
             return works
-        return {layer: beside.start(work, rows).result for layer, work in works.items()}
+        return {layer: step.start_ahead(work, rows).result for layer, work in works.items()}
 
     def _prepare(self, step: Step) -> None:
         for layer in self._layers:
@@ -174,13 +174,23 @@ class DeepseekV41Model:
             reads_caches=self._ops.reads_caches,
         )
 
-    def _write_context(self, taps: list[Tensor], step: Step, capture: Capture | None) -> None:
-        if self._drafter is None:
+    def _start_context(
+        self, taps: list[Later[Tensor]], step: Step, capture: Capture | None
+    ) -> None:
+        """Keep what drafts will see once the last tap is there, beside the layers after it."""
+        drafter = self._drafter
+        if drafter is None or len(taps) < len(self._config.dspark_target_layer_ids):
             return
-        joined = torch.cat(taps, -1)
-        if capture is not None:
-            capture.values["taps"] = joined
-        self._drafter.write_context(joined, step.half, step.caches)
+        half = step.half
+        half.ring_write(step.caches, context_name(0))  # a table that layers share: made here
+
+        def write() -> None:
+            joined = torch.cat([tap.result() for tap in taps], -1)
+            if capture is not None:
+                capture.values["taps"] = joined
+            drafter.write_context(joined, half, step.caches)
+
+        step.start_ahead(write, len(half.rows.positions))
 
     def _logits(self, stream: Stream) -> Tensor:
         eps = self._config.rms_norm_eps

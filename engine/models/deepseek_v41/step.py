@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from kernels.topk.reference import Blocks
 
 T = TypeVar("T")
+
+
+class Lanes(NamedTuple):
+    """Where the works of a model run that do not depend on each other."""
+
+    soon: Beside
+    ahead: Beside
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,11 +119,12 @@ class Step:
         caches: CacheStorage,
         rope: Rope,
         sizes: LayoutSizes,
-        beside: Beside,
+        lanes: Lanes,
     ) -> None:
         self.batch = batch
-        self._beside = beside
-        self._started: list[Later[object]] = []
+        self._lanes = lanes
+        self._soon: list[Later[object]] = []
+        self._ahead: list[Later[object]] = []
         self.caches = caches
         self._rope = rope
         self._sizes = sizes
@@ -137,15 +145,28 @@ class Step:
 
         Tables that a work makes first and the step keeps are not to be read before either.
         """
-        started = self._beside.start(work, rows)
-        self._started.append(started)
+        started = self._lanes.soon.start(work, rows)
+        self._soon.append(started)
+        return started
+
+    def start_ahead(self, work: Callable[[], T], rows: int) -> Later[T]:
+        """Start what is wanted much later, and what `finish` waits for at the latest."""
+        started = self._lanes.ahead.start(work, rows)
+        self._ahead.append(started)
         return started
 
     def join(self) -> None:
-        """Wait on the device for all that was started."""
-        for one in self._started:
-            one.result()
-        self._started.clear()
+        """Wait on the device for what was started beside the layer: the last covers all."""
+        if self._soon:
+            self._soon[-1].result()
+        self._soon.clear()
+
+    def finish(self) -> None:
+        """Wait for everything that was started."""
+        self.join()
+        if self._ahead:
+            self._ahead[-1].result()
+        self._ahead.clear()
 
     def enter_decoder(self) -> None:
         """Move on to the rows and window floors of the decoder half."""
