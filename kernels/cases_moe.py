@@ -12,7 +12,7 @@ from kernels.case import Arguments, Case, normal
 from kernels.cases_matmul import AFTER_INNER_ROUNDING, random_fp8, random_mxfp4
 from kernels.grouped_matmul.reference import Experts
 from kernels.matmul.weights import Fp8Weight, Mxfp4Weight, Weight
-from kernels.registry import FP8_EXPERTS
+from kernels.registry import FP8_EXPERTS, MXFP4_EXPERTS
 from kernels.routing import reference as routing
 from kernels.routing.reference import Router
 
@@ -109,6 +109,7 @@ def packed_experts_case(
             3 * width * inner * 17 // 32 * _drawn_experts(experts, top, rows)
         ),
         **_limits(width, input_group),
+        weights=MXFP4_EXPERTS,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
+from kernels.grouped_matmul import triton_hopper
 from kernels.grouped_matmul.triton_fp8 import fp8_sizes
 from kernels.grouped_matmul.triton_packed import packed_sizes
 from kernels.launches import Launch, typed
@@ -18,6 +19,7 @@ MATMUL = "kernels.matmul.triton_packed"
 def product_launches() -> Iterator[Launch]:
     """Each kernel at the sizes of DeepSeek-V4.1-Flash, or of DeepSeek-V4-Flash."""
     yield from _mxfp4_experts()
+    yield from _hopper_experts()
     for group in (32, 128):
         yield from _fp8_experts(group)
     yield from _dense()
@@ -47,6 +49,47 @@ def _mxfp4_experts() -> Iterator[Launch]:
                 stages=sizes.stages,
                 even=("width", "inner"),
             )
+
+
+def _hopper_experts() -> Iterator[Launch]:
+    """The same in order of their experts, of any pairs."""
+    rows, words = triton_hopper.ROWS_LAYOUT, triton_hopper.WORDS_LAYOUT
+    for width, outputs, is_up in ((5120, 2304, True), (2304, 5120, False)):
+        yield Launch(
+            address="kernels.grouped_matmul.triton_hopper:experts_kernel",
+            types={
+                "many": f"tensordesc<bf16[{triton_hopper.MANY_ROWS}, 64],{rows!r}>",
+                "few": f"tensordesc<bf16[{triton_hopper.FEW_ROWS}, 64],{rows!r}>",
+                "weight": f"tensordesc<u16[128, 32],{words!r}>",
+            }
+            | typed("order tiles tile_expert tile_start tile_end", "*i32")
+            | {"scales": "*u8", "shares": "*fp32", "out": "*bf16", "limit": "fp32"},
+            constants={
+                "WIDTH": width,
+                "OUTPUTS": outputs,
+                "IS_UP": is_up,
+                "GROUP": 32 if is_up else 0,
+                "STAGES": triton_hopper.STAGES,
+                "REGISTERS": triton_hopper.REGISTERS,
+                "COPY_REGISTERS": triton_hopper.COPY_REGISTERS,
+            },
+            architectures=(90,),
+        )
+    spread = "kernels.grouped_matmul.triton_spread"
+    yield Launch(
+        address=f"{spread}:places_kernel",
+        types=typed("order tiles tile_end places", "*i32") | {"pairs": "i32"},
+        constants={"BLOCK": 512},
+    )
+    yield Launch(
+        address=f"{spread}:spread_kernel",
+        types=typed("x out", "*bf16")
+        | typed("weights shares", "*fp32")
+        | {"chosen": "*i64", "places": "*i32"}
+        | typed("width blocks", "i32"),
+        constants={"TOP": 6, "GROUP": 32, "BLOCK": 1024},
+        even=("width",),
+    )
 
 
 def _fp8_experts(group: int) -> Iterator[Launch]:

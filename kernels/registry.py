@@ -20,6 +20,7 @@ NARROWEST_HEAD = 16  # of a matrix instruction
 WIDEST_FLOAT32_HEAD = 128
 WIDEST_PAGED = 128
 FP8_EXPERTS = "experts of fp8 tiles"
+MXFP4_EXPERTS = "mxfp4 experts"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +153,17 @@ def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
 
 
 NARROW = Needs(dtype="bfloat16")
+HOPPER_EXPERTS = Needs(arch=90, dtype="bfloat16")
 
 
 def _narrow_experts(target: Target, shape: ModelShape) -> str | None:
     return _experts(target, shape) or NARROW.lacking(target.arch, shape.dtype, None, None)
+
+
+def _hopper_experts(target: Target, shape: ModelShape) -> str | None:
+    return _narrow_experts(target, shape) or HOPPER_EXPERTS.lacking(
+        target.arch, shape.dtype, None, None
+    )
 
 
 HOPPER = ("sm_90",)
@@ -240,6 +248,14 @@ IMPLEMENTATIONS = (
     ),
     Implementation(
         op="run_experts",
+        name="gluon",
+        address="kernels.grouped_matmul.triton_hopper:run_experts",
+        unsuited=_hopper_experts,
+        needs=replace(HOPPER_EXPERTS, weights=MXFP4_EXPERTS),
+        is_invariant=False,
+    ),
+    Implementation(
+        op="run_experts",
         name="triton fp8",
         address="kernels.grouped_matmul.triton_fp8:run_experts",
         unsuited=_narrow_experts,
@@ -257,6 +273,13 @@ IMPLEMENTATIONS = (
         checked_on=HOPPER,
     ),
     *(replace(_invariant(*row), checked_on=HOPPER) for row in _INVARIANT),
+    Implementation(
+        op="run_experts",
+        name="gluon invariant",
+        address="kernels.grouped_matmul.triton_hopper:run_experts_alone",
+        unsuited=_hopper_experts,
+        needs=replace(HOPPER_EXPERTS, weights=MXFP4_EXPERTS),
+    ),
     Implementation(
         op="run_experts",
         name="invariant",

@@ -63,7 +63,8 @@ def test_of_two_that_are_checked_the_first_serves():
     pytest.importorskip("triton", reason="triton is not installed")
     found = by_op(resolve(HOPPER, FLASH, KernelChoice.AUTO))
     assert found["verify"] == found["route"] == ("triton", None)
-    assert found["run_experts"] == ("triton fp8", None)
+    first, *_ = (i.name for i in IMPLEMENTATIONS if i.op == "run_experts" and i.checked_on)
+    assert found["run_experts"][0] == first
 
 
 def test_the_plan_tells_what_was_checked_from_what_whole_models_used(monkeypatch):
@@ -145,7 +146,8 @@ def test_an_invariant_plan_takes_only_what_leaves_a_row_alone_and_names_what_doe
     found = by_op(plan)
     assert {op for op, (name, _) in found.items() if name == "reference"} == set(plan.varying)
     assert {"linear", "run_experts", "rms_norm", "attend_turned"}.isdisjoint(plan.varying)
-    assert found["linear"][0] == found["run_experts"][0] == "invariant"
+    assert found["linear"][0] == "invariant"
+    assert found["run_experts"][0] in ("gluon invariant", "invariant")
     assert found["between_sublayers"][0] == "invariant"
     assert found["attend_turned"][0] == found["rms_norm"][0] == "triton"
     assert plan.ops.linear.__module__ == "kernels.matmul.triton_invariant"
