@@ -18,12 +18,14 @@ NARROW = "kernels.hyper_connection.triton_cuda_narrow"
 
 def elementwise_launches() -> Iterator[Launch]:
     """Each kernel with the configuration that its table has for Hopper."""
-    yield Launch(
-        address="kernels.norm.triton_cuda:rms_norm_kernel",
-        types=_typed("x out", "*bf16")
+    norm = _tuned(RMS_NORM, "width 5120")
+    yield _launch(
+        "kernels.norm.triton_cuda:rms_norm_kernel",
+        _typed("x out", "*bf16")
         | {"weight": "*fp32", "row_stride": "i32", "width": "i32", "eps": "fp32"},
-        constants={"EARLY": True, "BLOCK": 8192},
-        warps=warps(8192, _tuned(RMS_NORM, "block 8192")["most_warps"]),
+        {"EARLY": True, "CHUNKS": -(-5120 // norm["CHUNK"])},
+        norm,
+        even=("row_stride", "width"),
     )
     yield _launch(
         "kernels.activation.triton_cuda:swiglu_kernel",

@@ -1,4 +1,4 @@
-"""RMS norm in one pass over each row."""
+"""RMS norm in one pass over each row, all of which is under way at once."""
 
 from __future__ import annotations
 
@@ -15,23 +15,40 @@ WIDEST = 16384  # a row is held in registers
 
 @triton.jit
 def rms_norm_kernel(
-    x, weight, out, row_stride, width, eps, EARLY: tl.constexpr, BLOCK: tl.constexpr
-):
+    x, weight, out, row_stride, width, eps, EARLY: tl.constexpr, CHUNK: tl.constexpr,
+    CHUNKS: tl.constexpr,
+):  # fmt: skip
+    gains = ()
+    for c in tl.static_range(CHUNKS):  # a parameter: nobody has to be waited for
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        gain = tl.load(weight + at, mask=at < width, other=0.0)
+        gains = gains + (gain,)  # noqa: RUF005  the compiler knows no starred tuple
     wait_for_results(EARLY)
     row = tl.program_id(0).to(tl.int64)
-    at = tl.arange(0, BLOCK)
-    inside = at < width
-    wide = tl.load(x + row * row_stride + at, mask=inside, other=0.0).to(tl.float32)
-    scale = tl.rsqrt(tl.sum(wide * wide, 0) / width + eps)
-    gain = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * width + at, wide * scale * gain, mask=inside)
+    held = ()
+    for c in tl.static_range(CHUNKS):
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        chunk = tl.load(x + row * row_stride + at, mask=at < width, other=0.0)
+        held = held + (chunk,)  # noqa: RUF005
+    squares = tl.zeros((CHUNK,), tl.float32)
+    for c in tl.static_range(CHUNKS):
+        wide = held[c].to(tl.float32)
+        squares += wide * wide
+    scale = tl.rsqrt(tl.sum(squares, 0) / width + eps)
+    for c in tl.static_range(CHUNKS):
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        value = held[c].to(tl.float32) * scale * gains[c].to(tl.float32)
+        tl.store(out + row * width + at, value, mask=at < width)
 
 
 RMS_NORM = Tunable(
     name="rms_norm",
     op="rms_norm",
-    default={"most_warps": 8},
-    candidates=tuple({"most_warps": count} for count in (2, 4, 8, 16)),
+    default={"CHUNK": 1024, "num_warps": 4},
+    candidates=tuple(
+        {"CHUNK": chunk, "num_warps": warps}
+        for chunk, warps in ((256, 1), (512, 2), (1024, 2), (1024, 4), (2048, 4), (2048, 8))
+    ),
 )
 TUNABLES = (RMS_NORM,)
 
@@ -49,7 +66,8 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
         rows = rows.contiguous()
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     if len(rows):
-        block = triton.next_power_of_2(width)
+        config = chosen(RMS_NORM, f"width {width}")
+        chunk = min(config["CHUNK"], triton.next_power_of_2(width))
         rms_norm_kernel[(len(rows),)](
             rows,
             weight,
@@ -57,8 +75,9 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             rows.stride(0),
             width,
             eps,
-            BLOCK=block,
-            num_warps=warps(block, chosen(RMS_NORM, f"block {block}")["most_warps"]),
+            CHUNK=chunk,
+            CHUNKS=triton.cdiv(width, chunk),
+            num_warps=config["num_warps"],
             **early(),
         )
     return out
