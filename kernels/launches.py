@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
+POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,13 +106,22 @@ def _experts() -> Iterator[Launch]:
             },
             even=("experts",),
         )
+    group = "kernels.grouped_matmul.triton_tiles"
     yield Launch(
-        address="kernels.grouped_matmul.triton_tiles:group_kernel",
-        types={"chosen": "*i64"}
-        | typed("order tiles tile_expert tile_start tile_end", "*i32")
-        | typed("pairs experts", "i32"),
-        constants={"TILE": 16, "BINS": 512, "BLOCK": 1024},
+        address=f"{group}:count_kernel",
+        types={"chosen": "*i64", "counts": "*i16"} | typed("pairs experts", "i32"),
+        constants={"EARLY": True, "BINS": 512, "CHUNK": 256},
     )
+    for is_counted, chunk, step, warps in ((False, 64, 1024, 4), (True, 256, 16, 8)):
+        chunks = {"COUNTED": is_counted, "TILE": 16, "BINS": 512, "CHUNK": chunk, "STEP": step}
+        yield Launch(
+            address=f"{group}:group_kernel",
+            types={"chosen": "*i64", "counts": "*i16"}
+            | typed("order places tiles tile_expert tile_start tile_end", "*i32")
+            | typed("pairs experts chunks", "i32"),
+            constants={"EARLY": True, **chunks},
+            warps=warps,
+        )
     tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
     for tile, columns, block, warps in ((16, 64, 128, 4), (64, 128, 64, 8)):
         sizes = {"TILE": tile, "COLUMNS": columns, "BLOCK": block}
@@ -140,7 +149,7 @@ def _experts() -> Iterator[Launch]:
         types=typed("parts shared out", "*bf16")
         | {"chosen": "*i64"}
         | typed("width blocks", "i32"),
-        constants={"TOP": 6, "BLOCK": 1024},
+        constants={"EARLY": True, "TOP": 6, "BLOCK": 1024},
     )
 
 

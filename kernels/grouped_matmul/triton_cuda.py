@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.beside import ready
+from kernels.dependent_launch import early, wait_for_results
 from kernels.grouped_matmul import reference
 from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_packed import packed_parts, packed_sizes
@@ -119,9 +120,18 @@ def down_kernel(
 
 @triton.jit
 def combine_kernel(
-    parts, chosen, shared, out, width, blocks, TOP: tl.constexpr, BLOCK: tl.constexpr
+    parts,
+    chosen,
+    shared,
+    out,
+    width,
+    blocks,
+    EARLY: tl.constexpr,
+    TOP: tl.constexpr,
+    BLOCK: tl.constexpr,
 ):
     """Parts of a row in the order of its choice; of no expert (negative), nothing was written."""
+    wait_for_results(EARLY)
     row = (tl.program_id(0) // blocks).to(tl.int64)
     at = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = at < width
@@ -220,6 +230,15 @@ def combined(parts: Tensor, chosen: Tensor, shared: Tensor) -> Tensor:
     block = min(triton.next_power_of_2(width), 1024)
     blocks = triton.cdiv(width, block)
     combine_kernel[(rows * blocks,)](
-        parts, chosen, shared, out, width, blocks, TOP=chosen.shape[1], BLOCK=block, num_warps=4
+        parts,
+        chosen,
+        shared,
+        out,
+        width,
+        blocks,
+        TOP=chosen.shape[1],
+        BLOCK=block,
+        num_warps=4,
+        **early(),
     )
     return out

@@ -1,7 +1,7 @@
 """(row, expert) pairs in order of their expert, cut into tiles that have one expert each.
 
-One launch, whatever the choice: nothing waits for the device. A negative choice is no expert, and
-its pair is in no tile.
+One launch, or two of many pairs, whatever the choice: nothing waits for the device. A negative
+choice is no expert, and its pair is in no tile.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import torch
 import triton
 import triton.language as tl
 from torch import Tensor
+
+from kernels.dependent_launch import early, wait_for_results
 
 
 @dataclass(frozen=True)
@@ -38,49 +40,97 @@ class Sizes:
         return {"TILE": self.tile, "COLUMNS": self.columns, "BLOCK": self.block}
 
 
+RANKED = tl.constexpr(32)  # pairs that a pair of the same chunk is compared with at a time
+
+
 @triton.jit
+def choices(chosen, at, pairs, experts):
+    """Experts of pairs; `experts` of those that have none."""
+    one = tl.load(chosen + at, mask=at < pairs, other=experts).to(tl.int32)
+    return tl.where(one < 0, experts, one)
+
+
+@triton.jit(do_not_specialize=["pairs"])
+def count_kernel(
+    chosen, counts, pairs, experts, EARLY: tl.constexpr, BINS: tl.constexpr, CHUNK: tl.constexpr
+):
+    """How many pairs of a chunk each expert has: int16 [chunks, BINS]."""
+    wait_for_results(EARLY)
+    chunk = tl.program_id(0)
+    one = choices(chosen, chunk * CHUNK + tl.arange(0, CHUNK), pairs, experts)
+    tl.store(counts + chunk * BINS + tl.arange(0, BINS), tl.histogram(one, BINS))
+
+
+@triton.jit(do_not_specialize=["pairs", "chunks"])
 def group_kernel(
     chosen,
+    counts,
     order,
+    places,
     tiles,
     tile_expert,
     tile_start,
     tile_end,
     pairs,
     experts,
+    chunks,
+    EARLY: tl.constexpr,
+    COUNTED: tl.constexpr,
     TILE: tl.constexpr,
     BINS: tl.constexpr,
-    BLOCK: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STEP: tl.constexpr,
 ):
-    """One expert: its pairs in ascending order, and its tiles."""
-    expert = tl.program_id(0)
+    """A chunk of the pairs in order of their experts, and each so many-th tile of every expert.
+
+    COUNTED: by the counts of all chunks, STEP of them at a time, else by STEP pairs at a time.
+    """
+    wait_for_results(EARLY)
+    chunk = tl.program_id(0)
     every = tl.arange(0, BINS)
-    counts = tl.zeros((BINS,), tl.int32)
-    for start in range(0, pairs, BLOCK):
-        at = start + tl.arange(0, BLOCK)
-        one = tl.load(chosen + at, mask=at < pairs, other=experts).to(tl.int32)
-        counts += tl.histogram(tl.where(one < 0, experts, one), BINS)
-    counts = tl.where(every < experts, counts, 0)
-    before = every < expert
-    first = tl.sum(tl.where(before, counts, 0), 0)
-    mine = tl.sum(tl.where(every == expert, counts, 0), 0)
-    each = (counts + (TILE - 1)) // TILE
-    tile = tl.sum(tl.where(before, each, 0), 0)
+    total = tl.zeros((BINS,), tl.int32)
+    before = tl.zeros((BINS,), tl.int32)  # this chunk
+    if COUNTED:
+        for start in range(0, chunks, STEP):
+            line = start + tl.arange(0, STEP)[:, None]
+            here = counts + line * BINS + every[None, :]
+            held = tl.load(here, mask=line < chunks, other=0).to(tl.int32)
+            total += tl.sum(held, 0)
+            before += tl.sum(tl.where(line < chunk, held, 0), 0)
+    else:
+        for start in range(0, pairs, STEP):
+            at = start + tl.arange(0, STEP)
+            one = choices(chosen, at, pairs, experts)
+            total += tl.histogram(one, BINS)
+            before += tl.histogram(tl.where(at < chunk * CHUNK, one, experts), BINS)
+    total = tl.where(every < experts, total, 0)
+    first = tl.cumsum(total, 0) - total
+    within = tl.arange(0, CHUNK)
+    pair = chunk * CHUNK + within
+    mine = choices(chosen, pair, pairs, experts)
+    place = tl.gather(first + before, mine, 0)
+    for start in range(0, CHUNK, RANKED):
+        at = start + tl.arange(0, RANKED)
+        one = choices(chosen, chunk * CHUNK + at, pairs, experts)
+        is_before = (one[None, :] == mine[:, None]) & (at[None, :] < within[:, None])
+        place += tl.sum(is_before.to(tl.int32), 1)
+    is_some = mine < experts
+    tl.store(order + place, pair, mask=is_some)
+    tl.store(places + pair, place, mask=is_some)
+    each = (total + (TILE - 1)) // TILE
+    tile = tl.cumsum(each, 0) - each
     tl.store(tiles, tl.sum(each, 0))  # every program writes the same
-    for start in range(0, mine, TILE):
-        tl.store(tile_expert + tile, expert)
-        tl.store(tile_start + tile, first + start)
-        tl.store(tile_end + tile, first + mine)
-        tile += 1
-    if mine > 0:
-        place = first
-        for start in range(0, pairs, BLOCK):
-            at = start + tl.arange(0, BLOCK)
-            one = tl.load(chosen + at, mask=at < pairs, other=experts).to(tl.int32)
-            is_mine = (one == expert).to(tl.int32)
-            rank = tl.cumsum(is_mine, 0) - 1
-            tl.store(order + place + rank, at, mask=is_mine > 0)
-            place += tl.sum(is_mine, 0)
+    for k in range(chunk, tl.max(each, 0), tl.num_programs(0)):
+        has = k < each
+        tl.store(tile_expert + tile + k, every, mask=has)
+        tl.store(tile_start + tile + k, first + k * TILE, mask=has)
+        tl.store(tile_end + tile + k, first + total, mask=has)
+
+
+FEW_PAIRS = 2048  # up to here, each program counts all pairs
+FEW_CHUNK, MANY_CHUNK = 64, 256  # pairs of a program
+LEAST_STEP, STEP = 128, 1024  # pairs that are counted at a time
+HELD = 8192  # counts that are added up at a time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,10 +138,11 @@ class Tiles:
     """Pairs in order of their expert, cut into tiles of one expert each."""
 
     order: Tensor
+    places: Tensor  # of each pair in `order`; of one that has no expert, anything
     tiles: Tensor  # how many there are
     expert: Tensor  # of each, as are:
     start: Tensor
-    end: Tensor
+    end: Tensor  # of the expert's pairs: a tile ends there or `size` after it starts
     most: int
 
     @classmethod
@@ -100,24 +151,44 @@ class Tiles:
         pairs = chosen.numel()
         most = min(pairs, pairs // size + experts)  # tiles, however the pairs fall
         # Each begins where a vector may, whatever the sizes.
-        held = [_aligned(n) for n in (pairs, 1, most, most, most)]
+        held = [_aligned(n) for n in (pairs, pairs, 1, most, most, most)]
         table = torch.empty(sum(held), dtype=torch.int32, device=chosen.device)
-        order, tiles, expert, start, end = table.split(held)
-        group_kernel[(experts,)](
+        order, places, tiles, expert, start, end = table.split(held)
+        bins = max(triton.next_power_of_2(experts + 1), 32)
+        is_counted = pairs > FEW_PAIRS
+        chunk = MANY_CHUNK if is_counted else FEW_CHUNK
+        chunks = triton.cdiv(pairs, chunk)
+        step = min(max(triton.next_power_of_2(pairs), LEAST_STEP), STEP)
+        counts = torch.empty(
+            (chunks if is_counted else 0, bins), dtype=torch.int16, device=chosen.device
+        )
+        if is_counted:
+            count_kernel[(chunks,)](
+                chosen, counts, pairs, experts, BINS=bins, CHUNK=chunk, num_warps=4, **early()
+            )
+        group_kernel[(chunks,)](
             chosen,
+            counts,
             order,
+            places,
             tiles,
             expert,
             start,
             end,
             pairs,
             experts,
+            chunks,
+            COUNTED=is_counted,
             TILE=size,
-            BINS=max(triton.next_power_of_2(experts + 1), 32),
-            BLOCK=min(max(triton.next_power_of_2(pairs), 128), 1024),
-            num_warps=4,
+            BINS=bins,
+            CHUNK=chunk,
+            STEP=max(HELD // bins, 1) if is_counted else step,
+            num_warps=8 if is_counted else 4,
+            **early(),
         )
-        return cls(order=order, tiles=tiles, expert=expert, start=start, end=end, most=most)
+        return cls(
+            order=order, places=places, tiles=tiles, expert=expert, start=start, end=end, most=most
+        )
 
     @property
     def table(self) -> tuple[Tensor, ...]:

@@ -115,7 +115,7 @@ def numbers(values):
 def tiles(first):
     order = first + torch.arange(PAIRS, dtype=torch.int32, device=device)
     return Tiles(
-        order=order, tiles=numbers([1]), expert=numbers([1]), start=numbers([0]),
+        order=order, places=order, tiles=numbers([1]), expert=numbers([1]), start=numbers([0]),
         end=numbers([PAIRS]), most=1,
     )
 
