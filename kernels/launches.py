@@ -52,8 +52,7 @@ def launches() -> Iterator[Launch]:
         types=typed("x out", "*bf16")
         | typed("cos sin", "*fp32")
         | typed("heads row_stride head_stride dim width turn_stride", "i32"),
-        constants={"EARLY": True, "BLOCK": 512},
-        warps=1,
+        constants={"EARLY": True, "HEADS": 4, "BLOCK": 512},
     )
     yield Launch(
         address="kernels.rotary.triton_cuda:rotation_kernel",
@@ -281,9 +280,8 @@ def _selection() -> Iterator[Launch]:
 def _memory() -> Iterator[Launch]:
     yield Launch(
         address="kernels.quantize.triton_cuda:round_kernel",
-        types=typed("x out", "*bf16"),
-        constants={"EARLY": True, "FORMAT": 3, "WIDTH": 128},
-        warps=1,
+        types=typed("x out", "*bf16") | {"size": "i32"},
+        constants={"EARLY": True, "FORMAT": 3, "BLOCK": 1024},
     )
     yield Launch(
         address="kernels.engram.triton_cuda:look_up_kernel",

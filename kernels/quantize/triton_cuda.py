@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 
+ROUNDED = 1024  # values of a program
 PLAIN = 0
 FP8_GROUP32 = 1
 FP4_GROUP16 = 2
@@ -159,23 +160,25 @@ def store_packed(here, x, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
 
 
 @triton.jit
-def round_kernel(x, out, EARLY: tl.constexpr, FORMAT: tl.constexpr, WIDTH: tl.constexpr):
+def round_kernel(x, out, size, EARLY: tl.constexpr, FORMAT: tl.constexpr, BLOCK: tl.constexpr):
+    """Rows end to end: groups divide their width, and so does a block what it is given."""
     wait_for_results(EARLY)
-    here = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
-    divided, _, factor = divided_groups(tl.load(x + here).to(tl.float32), FORMAT, WIDTH)
+    here = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + here, mask=here < size, other=0.0).to(tl.float32)
+    divided, _, factor = divided_groups(value, FORMAT, BLOCK)
     if FORMAT == 1 or FORMAT == 5:
         value = e4m3_value(e4m3_code(divided))
     else:
         value = e2m1_value(e2m1_code(divided))
-    tl.store(out + here, tl.reshape(value * factor[:, None], (WIDTH,)))
+    tl.store(out + here, tl.reshape(value * factor[:, None], (BLOCK,)), mask=here < size)
 
 
 def quantise_dequantise(x: Tensor, fmt: str) -> Tensor:
     """See kernels.formats; float32 or bfloat16 rows whose width is a power of two."""
     x = x.contiguous()
-    out = torch.empty_like(x)
-    rows = x.numel() // x.shape[-1]
-    if rows:
-        width = x.shape[-1]
-        round_kernel[(rows,)](x, out, FORMAT=NUMBERS[fmt], WIDTH=width, num_warps=1, **early())
+    out, size = torch.empty_like(x), x.numel()
+    if size:
+        round_kernel[(triton.cdiv(size, ROUNDED),)](
+            x, out, size, FORMAT=NUMBERS[fmt], BLOCK=ROUNDED, num_warps=4, **early()
+        )
     return out

@@ -10,6 +10,8 @@ from torch import Tensor
 from kernels.dependent_launch import early, wait_for_results
 from kernels.rotary.reference import Rotation
 
+MOST_TURNED = 2048  # values of a program
+
 
 @triton.jit
 def rotate_kernel(
@@ -24,24 +26,28 @@ def rotate_kernel(
     width,
     turn_stride,
     EARLY: tl.constexpr,
+    HEADS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
+    """Some heads of a row."""
     wait_for_results(EARLY)
-    program = tl.program_id(0).to(tl.int64)
-    row = program // heads
-    head = program % heads
+    blocks = tl.cdiv(heads, HEADS)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    head = tl.program_id(0) % blocks * HEADS + tl.arange(0, HEADS)
     at = tl.arange(0, BLOCK)
-    inside = at < dim
-    here = x + row * row_stride + head * head_stride
-    value = tl.load(here + at, mask=inside, other=0.0)
+    inside = (head < heads)[:, None] & (at < dim)[None, :]
+    here = x + row * row_stride + head[:, None] * head_stride
+    value = tl.load(here + at[None, :], mask=inside, other=0.0)
     place = at - (dim - width)
-    turned = inside & (place >= 0)
+    is_turned = (at < dim) & (place >= 0)
+    turned = inside & is_turned[None, :]
     partner = tl.where(place % 2 == 0, at + 1, at - 1)
-    other = tl.load(here + partner, mask=turned, other=0.0).to(tl.float32)
-    c = tl.load(cos + row * turn_stride + place, mask=turned, other=1.0).to(tl.float32)
-    s = tl.load(sin + row * turn_stride + place, mask=turned, other=0.0).to(tl.float32)
-    y = value.to(tl.float32) * c + other * s
-    tl.store(out + program * dim + at, tl.where(turned, y, value.to(tl.float32)), mask=inside)
+    other = tl.load(here + partner[None, :], mask=turned, other=0.0).to(tl.float32)
+    c = tl.load(cos + row * turn_stride + place, mask=is_turned, other=1.0).to(tl.float32)
+    s = tl.load(sin + row * turn_stride + place, mask=is_turned, other=0.0).to(tl.float32)
+    y = value.to(tl.float32) * c[None, :] + other * s[None, :]
+    to = out + (row * heads + head[:, None]) * dim + at[None, :]
+    tl.store(to, tl.where(turned, y, value.to(tl.float32)), mask=inside)
 
 
 @triton.jit
@@ -79,7 +85,8 @@ def rotate(x: Tensor, turn: Rotation) -> Tensor:
     if rows * heads:
         cos, sin = turn.cos.contiguous(), turn.sin.contiguous()
         block = triton.next_power_of_2(dim)
-        rotate_kernel[(rows * heads,)](
+        each = min(triton.next_power_of_2(heads), max(MOST_TURNED // block, 1))
+        rotate_kernel[(rows * triton.cdiv(heads, each),)](
             flat,
             cos,
             sin,
@@ -90,8 +97,9 @@ def rotate(x: Tensor, turn: Rotation) -> Tensor:
             dim,
             cos.shape[-1],
             cos.stride(0),
+            HEADS=each,
             BLOCK=block,
-            num_warps=1 if block <= 512 else 4,
+            num_warps=1 if each * block <= 512 else 4,
             **early(),
         )
     return out

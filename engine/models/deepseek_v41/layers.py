@@ -50,7 +50,8 @@ class Stream(NamedTuple):
     @classmethod
     def start(cls, embedding: Tensor, ids: Tensor, n: int) -> Stream:
         """n copies of the embeddings of ids [rows]; the first sublayer reads the first copy."""
-        streams = embedding[ids.unsqueeze(1).expand(-1, n)]
+        each = ids.unsqueeze(1).expand(-1, n).flatten()
+        streams = embedding.index_select(0, each).unflatten(0, (-1, n))
         wide = at_least_float32(streams.dtype)
         pre = torch.zeros(len(ids), n, dtype=wide, device=streams.device)
         pre[:, :1].fill_(1)
