@@ -29,6 +29,7 @@ from kernels.cases_selection import (
     best_case,
     best_of_blocks_case,
     candidate_case,
+    causal_score_case,
     choose_case,
     distant_score_case,
     far_score_case,
@@ -230,6 +231,8 @@ CHECKED_CASES = (
     score_blocks_case(64, 128, 8192, FP8_GROUP128, 8, 256),
     distant_score_case(64, 128, FP8_GROUP128),
     distant_score_case(32, 128, formats.FP4_GROUP32),
+    score_case(64, 128, 1000, formats.FP4_GROUP32),
+    score_case(64, 128, 1000, formats.FP4_GROUP32, is_shared=True),
     round_case(128, FP8_GROUP128),
     attend_case(64, 512, 128, 512, (None, None)),
     attend_case(128, 512, 128, 500, (FP8_GROUP64_TAIL, FP8_GROUP64_TAIL)),
@@ -249,6 +252,7 @@ TIMED_CASES = (
     fp8_experts_case(256, 4096, 2048, 6, 128, 128),
     paged_case((16, 8, 128), 4096, has_norm=True, chunk=1),
     far_score_case(32, 128, 16_384, formats.FP4_GROUP32),
+    causal_score_case(32, 128, 4096, formats.FP4_GROUP32),
     replace(best_case(65_536, 512), timed_rows=(1, 32, 128)),
 )
 SMALL_CASES = (
@@ -295,6 +299,8 @@ SMALL_CASES = (
     score_case(20, 64, 60, None),
     score_case(4, 32, 100, formats.FP4_GROUP32, is_shared=True),
     far_score_case(4, 32, 100, formats.FP4_GROUP32),
+    score_case(4, 128, 100, formats.FP4_GROUP32),  # of the width that is read ahead
+    score_case(16, 128, 100, formats.FP4_GROUP32, is_shared=True),
     best_case(300, 24),
     best_case(40, 64),  # fewer than are asked for
     candidate_case(100, 3, 50),

@@ -102,6 +102,21 @@ def far_score_case(heads: int, width: int, context: int, packing: str) -> Case:
     )
 
 
+def causal_score_case(heads: int, width: int, context: int, packing: str) -> Case:
+    """The end of a prompt: each query of one sequence sees a little more than the one before."""
+    near = score_case(heads, width, context, packing, is_shared=True)
+    blocks = -(-context // PER_BLOCK)
+
+    def make(rows: int, dtype: torch.dtype, device: torch.device) -> Arguments:
+        keys = make_cache(width, packing, blocks * PER_BLOCK, dtype, device)
+        queries = normal((rows, heads, width), dtype, device)
+        counts = torch.arange(1, rows + 1, device=device) * context // rows
+        pages = _pages(1, context, blocks, device)
+        return queries, normal((rows, heads), dtype, device), keys, pages, counts, context
+
+    return replace(near, name=f"{near.name} causal", make=make, timed_rows=(2048, 8192))
+
+
 def distant_score_case(heads: int, width: int, packing: str, reach: int = 1 << 32) -> Case:
     """Keys that begin `reach` bytes and more from where the cache does; those before are NaN."""
     near = score_case(heads, width, 512, packing)

@@ -64,6 +64,7 @@ def launches() -> Iterator[Launch]:
     yield from _caches()
     yield from _hopper_attention()
     yield from _selection()
+    yield from _hopper_selection()
     yield from _memory()
 
 
@@ -275,6 +276,31 @@ def _selection() -> Iterator[Launch]:
             warps=8,
             even=("n", "k", "span"),
         )  # fmt: skip
+
+
+def _hopper_selection() -> Iterator[Launch]:
+    pointers = (
+        typed("queries weights", "*bf16")
+        | {"keys": "*u8", "out": "*fp32"}
+        | typed("table counts", "*i64")
+    )
+    for shift in (4, 6):  # pages of less than a tile, and of a whole one
+        yield Launch(
+            address="kernels.indexer.triton_hopper:score_own_kernel",
+            types=pointers | typed("heads context spans each table_stride", "i32"),
+            constants={"SHIFT": shift, "HEADS": 32, "KEYS": 64, "STAGES": 3},
+            even=("heads", "context"),
+            architectures=(90,),
+        )
+    for heads in (32, 64):
+        yield Launch(
+            address="kernels.indexer.triton_hopper_shared:score_many_kernel",
+            types=pointers | typed("context tiles groups shared each table_stride", "i32"),
+            constants={"SHIFT": 6, "HEADS": heads, "STAGES": 4},
+            warps=8,
+            even=("context",),
+            architectures=(90,),
+        )
 
 
 def _memory() -> Iterator[Launch]:

@@ -152,6 +152,18 @@ def _hopper_attention(target: Target, shape: ModelShape) -> str | None:
     )
 
 
+HOPPER_KEYS = Needs(arch=90, dtype="bfloat16")
+HOPPER_KEY = 128  # values of one
+
+
+def _hopper_indexer(target: Target, shape: ModelShape) -> str | None:
+    if shape.index_dim != HOPPER_KEY:
+        return f"index keys of {shape.index_dim} values, it is written for {HOPPER_KEY}"
+    return _cached(target, shape) or HOPPER_KEYS.lacking(
+        target.arch, shape.dtype, shape.head_dim, None
+    )
+
+
 NARROW = Needs(dtype="bfloat16")
 HOPPER_EXPERTS = Needs(arch=90, dtype="bfloat16")
 
@@ -245,6 +257,14 @@ IMPLEMENTATIONS = (
         needs=HOPPER_HEADS,
         is_invariant=False,
         checked_on=HOPPER,
+    ),
+    Implementation(
+        op="score_rows",
+        name="gluon",
+        address="kernels.indexer.triton_hopper:score_rows",
+        unsuited=_hopper_indexer,
+        needs=HOPPER_KEYS,
+        is_invariant=False,
     ),
     Implementation(
         op="run_experts",
