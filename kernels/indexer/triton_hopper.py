@@ -1,9 +1,9 @@
 """Scores of 4-bit index keys on Hopper: whole pages of keys are copied ahead of those multiplied.
 
-A key is 68 bytes: pages of 4 keys and more begin at multiples of 16 bytes, so that they are copied
-16 bytes at a time, and 17 words from key to key leave no bank of shared memory to two keys of
-eight. A thread decodes groups, which have one scale each, and feeds them to the product in the
-order that it holds them in; queries are laid out in that order (`ordered_queries`).
+A key is 68 bytes, so that pages of 4 keys and more begin at multiples of 16, and are copied by as
+many; in shared memory no more than two of the words that a warp reads at once lie in one bank. A
+thread decodes groups, which have one scale each, and feeds them to the product in the order that
+it holds them in; queries are laid out in that order (`ordered_queries`).
 
 Written in Gluon, which the interpreter does not run: `kernels.indexer.triton_cuda` is the same
 computation, in another order, for every other device, format and page.
@@ -60,103 +60,83 @@ def half_layout(keys: int) -> gl.DistributedLinearLayout:
 
 
 @gluon.jit
-def page_words(SHIFT: gl.constexpr, FIRST: gl.constexpr, COUNT: gl.constexpr):
-    """Words of a tile by number: the pages that they are after its first, and where in theirs."""
-    word = FIRST + gl.arange(0, COUNT, gl.BlockedLayout([4], [32], [gl.num_warps()], [0]))
-    return word // (17 << SHIFT), word % (17 << SHIFT)
+def words_of(KEYS: gl.constexpr):
+    """Numbers of the words that are copied for a tile, and of some more: a power of two."""
+    return gl.arange(0, 32 * KEYS, gl.BlockedLayout([4], [32], [gl.num_warps()], [0]))
 
 
 @gluon.jit
-def page_of(
-    pages, tile, final, SHIFT: gl.constexpr, KEYS: gl.constexpr, FIRST: gl.constexpr,
-    COUNT: gl.constexpr,
-):  # fmt: skip
-    """The page of each word of a part of a tile, or that of all; page `final` is the last."""
+def page_numbers(tile, SHIFT: gl.constexpr, KEYS: gl.constexpr):
+    """In the table: of the page of each word of a tile, or of that of all."""
     number = tile >> SHIFT
     if KEYS > 1 << SHIFT:
-        number += page_words(SHIFT, FIRST, COUNT)[0]
-    return gl.load(pages + gl.minimum(number, final)).to(gl.uint32)
+        number += words_of(KEYS) // (17 << SHIFT)
+    return number
 
 
 @gluon.jit
-def pages_of(pages, tile, final, SHIFT: gl.constexpr, KEYS: gl.constexpr):
-    """Those of the first 16 words for each key, and of as many more as there are keys."""
-    main = page_of(pages, tile, final, SHIFT, KEYS, 0, KEYS * 16)
-    rest = main
-    if KEYS > 1 << SHIFT:
-        rest = page_of(pages, tile, final, SHIFT, KEYS, KEYS * 16, KEYS)
-    return main, rest
-
-
-@gluon.jit
-def seen_page(
-    page, tile, last, SHIFT: gl.constexpr, KEYS: gl.constexpr, FIRST: gl.constexpr,
-    COUNT: gl.constexpr,
-):  # fmt: skip
-    """With page 0, which is always there, in the place of those after that of the last key."""
-    number = tile >> SHIFT
-    if KEYS > 1 << SHIFT:
-        number += page_words(SHIFT, FIRST, COUNT)[0]
-    return gl.where(number <= last >> SHIFT, page, 0).to(gl.uint32)
+def pages_of(pages, tile, last, SHIFT: gl.constexpr, KEYS: gl.constexpr):
+    """The pages of a tile, none of them after that of key `last`."""
+    number = gl.minimum(page_numbers(tile, SHIFT, KEYS), last >> SHIFT)
+    return gl.load(pages + number).to(gl.uint32)
 
 
 @gluon.jit
 def seen_pages(page, tile, last, SHIFT: gl.constexpr, KEYS: gl.constexpr):
-    """`seen_page` of both parts of a tile."""
-    main, rest = page
-    main = seen_page(main, tile, last, SHIFT, KEYS, 0, KEYS * 16)
-    return main, seen_page(rest, tile, last, SHIFT, KEYS, KEYS * 16, KEYS)
-
-
-@gluon.jit
-def copy_words(
-    keys, page, tile, stage, SHIFT: gl.constexpr, KEYS: gl.constexpr, FIRST: gl.constexpr,
-    COUNT: gl.constexpr,
-):  # fmt: skip
-    """Start to copy a part of a tile."""
-    PAGE: gl.constexpr = 17 << SHIFT
-    if KEYS > 1 << SHIFT:
-        here = keys + page_words(SHIFT, FIRST, COUNT)[1] + page.to(gl.int64) * PAGE
-    else:
-        word = FIRST + gl.arange(0, COUNT, gl.BlockedLayout([4], [32], [gl.num_warps()], [0]))
-        here = keys + (page.to(gl.int64) * PAGE + (tile & ((1 << SHIFT) - 1)) * 17) + word
-    here = gl.max_contiguous(gl.multiple_of(here, 16), 4)
-    async_copy.async_copy_global_to_shared(stage.slice(FIRST, COUNT), here)
+    """With page 0, which is always there, in the place of those after that of key `last`."""
+    return gl.where(page_numbers(tile, SHIFT, KEYS) <= last >> SHIFT, page, 0).to(gl.uint32)
 
 
 @gluon.jit
 def copy_tile(keys, page, tile, stage, SHIFT: gl.constexpr, KEYS: gl.constexpr):
-    """Start to copy a tile of keys."""
-    main, rest = page
-    copy_words(keys, main, tile, stage, SHIFT, KEYS, 0, KEYS * 16)
-    copy_words(keys, rest, tile, stage, SHIFT, KEYS, KEYS * 16, KEYS)
+    """Start to copy a tile of keys by its pages."""
+    PAGE: gl.constexpr = 17 << SHIFT
+    word = words_of(KEYS)
+    if KEYS > 1 << SHIFT:
+        here = keys + word % PAGE + page.to(gl.int64) * PAGE
+    else:
+        here = keys + (page.to(gl.int64) * PAGE + (tile & ((1 << SHIFT) - 1)) * 17) + word
+    here = gl.max_contiguous(gl.multiple_of(here, 16), 4)
+    inside = gl.max_constancy(word < 17 * KEYS, 4)
+    async_copy.async_copy_global_to_shared(stage, here, mask=inside)
     async_copy.commit_group()
 
 
 @gluon.jit
-def decoded(stage, KEYS: gl.constexpr):
-    """bfloat16 [KEYS, WIDTH]: words, planes, groups and halves, slowest first."""
+def tile_words(stage, KEYS: gl.constexpr):
+    """Scales (int32 [KEYS]) and words 0 to 3 of each group (int16 [KEYS, 4, 1, 2]) of a tile."""
     LAYOUT: gl.constexpr = half_layout(KEYS)
     BY_GROUP: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(3, LAYOUT))
+    scales = stage.slice(16, 16)._reinterpret(
+        gl.int32, [KEYS], gl.PaddedSharedLayout.with_identity_for([[1, 16]], [KEYS], [0])
+    )
     halves = stage._reinterpret(
         gl.int16,
         [KEYS, 4, 4, 2],
         gl.PaddedSharedLayout.with_identity_for([[32, 2]], [KEYS, 4, 4, 2], [3, 2, 1, 0]),
     )
-    scales = stage.slice(16, 16)._reinterpret(
-        gl.int32, [KEYS], gl.PaddedSharedLayout.with_identity_for([[1, 16]], [KEYS], [0])
+    return (  # word by word: they begin at any multiple of 4 bytes, and two would be read by 8
+        scales.load(gl.SliceLayout(1, BY_GROUP)),
+        halves.slice(0, 1, dim=2).load(LAYOUT),
+        halves.slice(1, 1, dim=2).load(LAYOUT),
+        halves.slice(2, 1, dim=2).load(LAYOUT),
+        halves.slice(3, 1, dim=2).load(LAYOUT),
     )
-    four = scales.load(gl.SliceLayout(1, BY_GROUP))
-    group = gl.arange(0, 4, gl.SliceLayout(0, BY_GROUP))
-    factor = scale_factor((four[:, None] >> (8 * group[None, :])) & 255)
+
+
+@gluon.jit
+def decoded(words, KEYS: gl.constexpr):
+    """bfloat16 [KEYS, WIDTH] by word, value of a half, group and half, the last fastest."""
+    scales, first, second, third, fourth = words
+    group = gl.arange(
+        0, 4, gl.SliceLayout(0, gl.SliceLayout(2, gl.SliceLayout(3, half_layout(KEYS))))
+    )
+    factor = scale_factor((scales[:, None] >> (8 * group[None, :])) & 255)
     factor = gl.expand_dims(gl.expand_dims(factor, 2), 3)
-    # Word by word: they begin at any multiple of 4 bytes, and two would be read by 8.
-    first = planes_of(halves.slice(0, 1, dim=2).load(LAYOUT), factor)
-    second = planes_of(halves.slice(1, 1, dim=2).load(LAYOUT), factor)
-    third = planes_of(halves.slice(2, 1, dim=2).load(LAYOUT), factor)
-    fourth = planes_of(halves.slice(3, 1, dim=2).load(LAYOUT), factor)
-    planes = gl.join(gl.join(first, third), gl.join(second, fourth))
-    return gl.reshape(gl.permute(planes, (0, 2, 6, 7, 4, 5, 1, 3)), (KEYS, WIDTH))
+    low = gl.join(planes_of(first, factor), planes_of(third, factor))
+    high = gl.join(planes_of(second, factor), planes_of(fourth, factor))
+    planes = gl.permute(gl.join(low, high), (0, 2, 6, 7, 4, 5, 1, 3))
+    return gl.reshape(planes, (KEYS, WIDTH))
 
 
 @gluon.jit
@@ -198,9 +178,8 @@ def score_own_kernel(
     start = gl.program_id(0) % spans * (KEYS * each)
     pages = table + row * table_stride
     count = gl.minimum(gl.load(counts + row), context).to(gl.int32)
-    final = (context - 1) >> SHIFT  # what the table has there need not exist: see `seen_pages`
-    first = pages_of(pages, start, final, SHIFT, KEYS)
-    second = pages_of(pages, start + KEYS, final, SHIFT, KEYS)
+    first = pages_of(pages, start, context - 1, SHIFT, KEYS)  # need not exist: see `seen_pages`
+    second = pages_of(pages, start + KEYS, context - 1, SHIFT, KEYS)
     here = out + row * context
     end = gl.minimum(start + KEYS * each, context)
     lane = gl.arange(0, CLEARED, LANE)
@@ -222,7 +201,7 @@ def score_own_kernel(
         if STAGES > 2:
             second = seen_pages(second, start + KEYS, last, SHIFT, KEYS)
             copy_tile(words, second, start + KEYS, stages.index(1), SHIFT, KEYS)
-        page = pages_of(pages, start + (STAGES - 1) * KEYS, last >> SHIFT, SHIFT, KEYS)
+        page = pages_of(pages, start + (STAGES - 1) * KEYS, last, SHIFT, KEYS)
         ordered_queries(queries, row, heads, query, HEADS)
         head = gl.arange(0, HEADS, gl.SliceLayout(0, PRODUCT))
         share = gl.load(weights + row * heads + head, mask=head < heads, other=0.0)
@@ -233,12 +212,12 @@ def score_own_kernel(
         for tile in range(start, end, KEYS):
             async_copy.wait_group(STAGES - 2)
             barrier()
-            stage = stages.index(held)
+            read = tile_words(stages.index(held), KEYS)
             free = stages.index(gl.where(held == 0, STAGES, held) - 1)
             held = gl.where(held + 1 == STAGES, 0, held + 1)
             copy_tile(words, page, tile + (STAGES - 1) * KEYS, free, SHIFT, KEYS)
-            page = pages_of(pages, tile + STAGES * KEYS, last >> SHIFT, SHIFT, KEYS)
-            values = gl.convert_layout(decoded(stage, KEYS), gl.DotOperandLayout(0, PRODUCT, 2))
+            page = pages_of(pages, tile + STAGES * KEYS, last, SHIFT, KEYS)
+            values = gl.convert_layout(decoded(read, KEYS), gl.DotOperandLayout(0, PRODUCT, 2))
             multiplying = warpgroup_mma(
                 values, query.permute((1, 0)), none, use_acc=False, is_async=True
             )
