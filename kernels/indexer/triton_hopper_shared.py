@@ -168,7 +168,7 @@ def score_many_kernel(
     MEMBERS: gl.constexpr = gl.BlockedLayout([1, TOGETHER], [32, 1], [8, 1], [1, 0])
     SET: gl.constexpr = gl.SliceLayout(1, MEMBERS)
     tile = gl.program_id(0) % tiles * (2 * KEYS)
-    group = gl.program_id(0) // tiles % groups
+    group = groups - 1 - gl.program_id(0) // tiles % groups  # the last may see most keys
     sequence = (gl.program_id(0) // tiles // groups).to(gl.int64)
     begin = sequence * shared + group * each
     end = gl.minimum(begin + each, (sequence + 1) * shared)
