@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import product
 
 POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
 
@@ -284,20 +285,20 @@ def _hopper_selection() -> Iterator[Launch]:
         | {"keys": "*u8", "out": "*fp32"}
         | typed("table counts", "*i64")
     )
-    for shift in (4, 6):  # pages of less than a tile, and of a whole one
+    for shift in (4, 6, 7):  # pages of less than a tile, and of a whole one
         yield Launch(
-            address="kernels.indexer.triton_hopper:score_own_kernel",
+            address="kernels.indexer.triton_hopper_own:score_own_kernel",
             types=pointers | typed("heads context spans each table_stride", "i32"),
-            constants={"SHIFT": shift, "HEADS": 32, "KEYS": 64, "STAGES": 3},
+            constants={"SHIFT": shift, "HEADS": 32},
             even=("heads", "context"),
             architectures=(90,),
         )
-    for heads in (32, 64):
+    for name, heads in product(("shared:score_many", "split:score_split"), (32, 64)):
         yield Launch(
-            address="kernels.indexer.triton_hopper_shared:score_many_kernel",
+            address=f"kernels.indexer.triton_hopper_{name}_kernel",
             types=pointers | typed("context tiles groups shared each table_stride", "i32"),
             constants={"SHIFT": 6, "HEADS": heads, "STAGES": 4},
-            warps=8,
+            warps=8 if "many" in name else 4,
             even=("context",),
             architectures=(90,),
         )

@@ -45,6 +45,7 @@ MODULES = (
     "kernels.hyper_connection.triton_cuda_narrow",
     "kernels.hyper_connection.triton_fused",
     "kernels.indexer.triton_cuda",
+    "kernels.indexer.triton_hopper",
     "kernels.topk.triton_cuda",
     "kernels.grouped_matmul.triton_packed",
     "kernels.matmul.triton_packed",
@@ -123,7 +124,8 @@ def _bytes(case: Case) -> int:
 
 def run_of(tunable: Tunable) -> Run:
     """The launcher that asks the table."""
-    (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == (tunable.op, "triton"))
+    asked = tunable.op, tunable.implementation
+    (run,) = (load(i) for i in IMPLEMENTATIONS if (i.op, i.name) == asked)
     return run
 
 
@@ -212,7 +214,7 @@ def _agreeing(tunable: Tunable, is_late: Callable[[], bool]) -> Tunable:
     device = torch.device("cuda")
     cases = checked_cases(tunable, run_of(tunable), device)
     about = {"rows": CHECKED_ROWS, "reruns": CHECKED_RERUNS, "dtypes": (torch.bfloat16,)}
-    outcomes = functools.partial(check, device, cases=cases, name="triton", **about)
+    outcomes = functools.partial(check, device, cases=cases, name=tunable.implementation, **about)
     return agreeing(tunable, outcomes, is_late)
 
 

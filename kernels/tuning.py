@@ -36,6 +36,7 @@ class Tunable:
     op: str  # whose cases are timed
     default: Config
     candidates: tuple[Config, ...]
+    implementation: str = "triton"  # whose launcher asks
 
 
 @dataclass

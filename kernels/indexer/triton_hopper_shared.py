@@ -7,8 +7,6 @@ are added up.
 
 from __future__ import annotations
 
-import triton
-from torch import Tensor
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
@@ -18,7 +16,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.cache_ops.reference import CachedRows, Pages
 from kernels.cache_ops.triton_hopper import barrier
 from kernels.quantize.triton_operands import FP4_BY_PRODUCTS
 
@@ -59,25 +56,28 @@ def doubled(product):
 
 
 @gluon.constexpr_function
-def word_layout() -> gl.DistributedLinearLayout:
-    """int16 [128 keys, 4 groups, 4 words, 2 halves] of eight warps."""
+def word_layout(warps: int) -> gl.DistributedLinearLayout:
+    """int16 [16 keys for each warp, 4 groups, 4 words, 2 halves]."""
     return gl.DistributedLinearLayout(
         reg_bases=[[0, 0, 0, 1], [0, 0, 1, 0], [0, 0, 2, 0], [8, 0, 0, 0]],
         lane_bases=[[0, 1, 0, 0], [0, 2, 0, 0], [1, 0, 0, 0], [2, 0, 0, 0], [4, 0, 0, 0]],
-        warp_bases=[[16, 0, 0, 0], [32, 0, 0, 0], [64, 0, 0, 0]],
+        warp_bases=[[16 << i, 0, 0, 0] for i in range(warps.bit_length() - 1)],
         block_bases=[],
-        shape=[128, 4, 4, 2],
+        shape=[16 * warps, 4, 4, 2],
     )
 
 
 @gluon.jit
-def held_keys(keys, pages, first, count, SHIFT: gl.constexpr, PRODUCT: gl.constexpr):
-    """A tile of keys, decoded, from key `first` on; those from `count` on are the one before."""
-    LAYOUT: gl.constexpr = word_layout()
+def held_keys(
+    keys, pages, first, count, SHIFT: gl.constexpr, PRODUCT: gl.constexpr, LAYOUT: gl.constexpr
+):
+    """As many keys as LAYOUT has, decoded, from key `first` on; any for those from `count` on."""
+    TILE: gl.constexpr = LAYOUT.shape[0]
     BY_WORD: gl.constexpr = gl.SliceLayout(3, LAYOUT)
     BY_GROUP: gl.constexpr = gl.SliceLayout(2, BY_WORD)
-    at = gl.minimum(first + gl.arange(0, KEYS, gl.SliceLayout(1, BY_GROUP)), count - 1)
-    page = gl.load(pages + (at >> SHIFT)).to(gl.int64)
+    at = first + gl.arange(0, TILE, gl.SliceLayout(1, BY_GROUP))
+    at = gl.maximum(gl.minimum(at, count - 1), 0)
+    page = gl.where(count > 0, gl.load(pages + (at >> SHIFT)), 0)
     here = keys + ((page << SHIFT) + (at & ((1 << SHIFT) - 1))) * 68
     group = gl.arange(0, 4, gl.SliceLayout(0, BY_GROUP))
     scale = gl.load(here[:, None] + 64 + group[None, :]).to(gl.int32)
@@ -89,7 +89,7 @@ def held_keys(keys, pages, first, count, SHIFT: gl.constexpr, PRODUCT: gl.conste
     words = here.to(gl.pointer_type(gl.int16), bitcast=True)[:, None] + 8 * group[None, :]
     words = gl.expand_dims(gl.expand_dims(words, 2), 3) + 2 * word + half
     words = gl.max_contiguous(gl.multiple_of(words, [1, 1, 1, 4]), [1, 1, 1, 2])
-    values = gl.reshape(planes_of(gl.load(words), factor), (KEYS, WIDTH))
+    values = gl.reshape(planes_of(gl.load(words), factor), (TILE, WIDTH))
     return gl.convert_layout(values, gl.DotOperandLayout(0, PRODUCT, 2))
 
 
@@ -113,6 +113,42 @@ def rest_of(bits):
 
 
 @gluon.jit
+def queries_of(tiles, groups, shared, each):
+    """The first key of a program, its sequence, and the first of its queries and their end."""
+    tile = gl.program_id(0) % tiles * (2 * KEYS)
+    group = groups - 1 - gl.program_id(0) // tiles % groups  # the last may see most keys
+    sequence = (gl.program_id(0) // tiles // groups).to(gl.int64)
+    begin = sequence * shared + group * each
+    return tile, sequence, begin, gl.minimum(begin + each, (sequence + 1) * shared)
+
+
+@gluon.jit
+def live_sets(counts, out, tile, begin, end, context, TOGETHER: gl.constexpr):
+    """The sets of queries that see a key of the two tiles, as bits, and the most keys that one
+    sees. The scores of the others are written.
+    """
+    LANE: gl.constexpr = gl.BlockedLayout([1], [32], [gl.num_warps()], [0])
+    MEMBERS: gl.constexpr = gl.BlockedLayout([1, TOGETHER], [32, 1], [gl.num_warps(), 1], [1, 0])
+    SET: gl.constexpr = gl.SliceLayout(1, MEMBERS)
+    number = gl.arange(0, SETS, SET)
+    member = gl.arange(0, TOGETHER, gl.SliceLayout(0, MEMBERS))
+    every = begin + number[:, None] * TOGETHER + member[None, :]
+    most = gl.max(gl.load(counts + every, mask=every < end, other=0), 1)
+    bit = gl.full([SETS], 1, gl.int64, SET) << number.to(gl.int64)
+    dead = gl.sum(gl.where((most <= tile) & (begin + number * TOGETHER < end), bit, 0), 0)
+    at = tile + gl.arange(0, 2 * KEYS, LANE)
+    never = gl.full([2 * KEYS], float("-inf"), gl.float32, LANE)
+    while dead != 0:
+        row = begin + lowest(dead) * TOGETHER
+        dead = dead & (dead - 1)
+        for other in gl.static_range(TOGETHER):
+            seen = (at < context) & (row + other < end)
+            gl.store(out + (row + other) * context + at, never, mask=seen)
+    live = gl.sum(gl.where(most > tile, bit, 0), 0)
+    return live, gl.minimum(gl.max(most, 0), context).to(gl.int32)
+
+
+@gluon.jit
 def copy_queries(queries, row, end, tile, HEADS: gl.constexpr):
     """Start to copy the heads of a set of queries to shared memory."""
     LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [gl.num_warps(), 1], [1, 0])
@@ -121,23 +157,31 @@ def copy_queries(queries, row, end, tile, HEADS: gl.constexpr):
     here = queries + row * (HEADS * WIDTH) + (head[:, None] * WIDTH + value[None, :])
     seen = head // HEADS < (end - row).to(gl.int32)
     async_copy.async_copy_global_to_shared(tile, here, mask=seen[:, None])
-    async_copy.commit_group()
 
 
 @gluon.jit
-def store_scores(product, share, counts, out, row, end, context, first, HEADS: gl.constexpr):
-    """The scores of a set of queries, from doubled products [KEYS, COLUMNS]."""
+def store_scores(product, share, count, out, row, end, context, first, HEADS: gl.constexpr):
+    """The scores of a set of queries, from doubled products [keys, COLUMNS]."""
+    TILE: gl.constexpr = product.shape[0]
     TOGETHER: gl.constexpr = COLUMNS // HEADS
-    score = gl.sum(gl.reshape(product * share[None, :], (KEYS, TOGETHER, HEADS)), 2)
+    score = gl.sum(gl.reshape(product * share[None, :], (TILE, TOGETHER, HEADS)), 2)
     LAYOUT: gl.constexpr = score.type.layout
-    at = first + gl.arange(0, KEYS, gl.SliceLayout(1, product.type.layout))
+    at = first + gl.arange(0, TILE, gl.SliceLayout(1, product.type.layout))
     at = gl.convert_layout(at, gl.SliceLayout(1, LAYOUT))
     member = gl.arange(0, TOGETHER, gl.SliceLayout(0, LAYOUT))
-    inside = member < (end - row).to(gl.int32)
-    count = gl.load(counts + row + member, mask=inside, other=0).to(gl.int32)
+    count = gl.convert_layout(count, gl.SliceLayout(0, LAYOUT))
     score = gl.where(at[:, None] < count[None, :], score, float("-inf"))
     here = out + row * context + (member[None, :] * context + at[:, None])
+    inside = member < (end - row).to(gl.int32)
     gl.store(here, score, mask=(at < context)[:, None] & inside[None, :])
+
+
+@gluon.jit
+def counts_of(counts, row, end, TOGETHER: gl.constexpr):
+    """The keys that each query of a set sees."""
+    member = gl.arange(0, TOGETHER, gl.BlockedLayout([TOGETHER], [32], [gl.num_warps()], [0]))
+    inside = member < (end - row).to(gl.int32)
+    return gl.load(counts + row + member, mask=inside, other=0).to(gl.int32)
 
 
 @gluon.jit(do_not_specialize=["tiles", "groups", "shared", "each", "table_stride"])
@@ -165,33 +209,12 @@ def score_many_kernel(
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [8, 1], [16, COLUMNS, 16])
     HEAD: gl.constexpr = gl.SliceLayout(0, PRODUCT)
     LANE: gl.constexpr = gl.BlockedLayout([1], [32], [8], [0])
-    MEMBERS: gl.constexpr = gl.BlockedLayout([1, TOGETHER], [32, 1], [8, 1], [1, 0])
-    SET: gl.constexpr = gl.SliceLayout(1, MEMBERS)
-    tile = gl.program_id(0) % tiles * (2 * KEYS)
-    group = groups - 1 - gl.program_id(0) // tiles % groups  # the last may see most keys
-    sequence = (gl.program_id(0) // tiles // groups).to(gl.int64)
-    begin = sequence * shared + group * each
-    end = gl.minimum(begin + each, (sequence + 1) * shared)
-    number = gl.arange(0, SETS, SET)
-    member = gl.arange(0, TOGETHER, gl.SliceLayout(0, MEMBERS))
-    every = begin + number[:, None] * TOGETHER + member[None, :]
-    most = gl.max(gl.load(counts + every, mask=every < end, other=0), 1)
-    bit = gl.full([SETS], 1, gl.int64, SET) << number.to(gl.int64)
-    live = gl.sum(gl.where(most > tile, bit, 0), 0)
-    dead = gl.sum(gl.where((most <= tile) & (begin + number * TOGETHER < end), bit, 0), 0)
-    longest = gl.minimum(gl.max(most, 0), context).to(gl.int32)
-    at = tile + gl.arange(0, 2 * KEYS, LANE)
-    never = gl.full([2 * KEYS], float("-inf"), gl.float32, LANE)
-    while dead != 0:
-        row = begin + lowest(dead) * TOGETHER
-        dead = dead & (dead - 1)
-        for other in gl.static_range(TOGETHER):
-            seen = (at < context) & (row + other < end)
-            gl.store(out + (row + other) * context + at, never, mask=seen)
+    SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
+    tile, sequence, begin, end = queries_of(tiles, groups, shared, each)
+    live, longest = live_sets(counts, out, tile, begin, end, context, TOGETHER)
     if live != 0:
-        stages = gl.allocate_shared_memory(
-            gl.bfloat16, [STAGES, COLUMNS, WIDTH], gl.NVMMASharedLayout(128, 16, rank=2)
-        )
+        stages = gl.allocate_shared_memory(gl.bfloat16, [STAGES, COLUMNS, WIDTH], SWIZZLED)
+        high = gl.allocate_shared_memory(gl.bfloat16, [KEYS, WIDTH], SWIZZLED)
         shares = gl.allocate_shared_memory(
             gl.float32, [4, COLUMNS], gl.SwizzledSharedLayout(1, 1, 1, [0])
         )
@@ -199,16 +222,19 @@ def score_many_kernel(
         for ahead in gl.static_range(STAGES - 1):
             row = begin + lowest(coming) * TOGETHER
             copy_queries(queries, row, end, stages.index(ahead), HEADS)
+            async_copy.commit_group()
             coming = rest_of(coming)
         pages = table + sequence * table_stride
-        low = held_keys(keys, pages, tile, longest, SHIFT, PRODUCT)
-        high = held_keys(keys, pages, tile + KEYS, longest, SHIFT, PRODUCT)
+        low = held_keys(keys, pages, tile, longest, SHIFT, PRODUCT, word_layout(8))
+        high.store(held_keys(keys, pages, tile + KEYS, longest, SHIFT, PRODUCT, word_layout(8)))
+        fence_async_shared()
         none = gl.zeros([KEYS, COLUMNS], gl.float32, PRODUCT)
         column = gl.arange(0, COLUMNS, LANE)
         row = begin + lowest(live) * TOGETHER
         inside = column // HEADS < (end - row).to(gl.int32)
         weight = gl.load(weights + row * HEADS + column, mask=inside, other=0.0)
         old_row = end  # of nobody
+        old_count = counts_of(counts, end, end, TOGETHER)
         second = none
         done = gl.to_tensor(0)
         while live != 0:
@@ -218,49 +244,26 @@ def score_many_kernel(
             next_row = gl.where(live == 0, row, begin + lowest(live) * TOGETHER)
             inside = column // HEADS < (end - next_row).to(gl.int32)
             weight = gl.load(weights + next_row * HEADS + column, mask=inside, other=0.0)
+            count = counts_of(counts, row, end, TOGETHER)
             async_copy.wait_group(STAGES - 2)
-            fence_async_shared()
             barrier()
             far = begin + lowest(coming) * TOGETHER
-            free = stages.index((done + STAGES - 1) % STAGES)
-            copy_queries(queries, far, end, free, HEADS)
+            copy_queries(queries, far, end, stages.index((done + STAGES - 1) % STAGES), HEADS)
+            async_copy.commit_group()
             coming = rest_of(coming)
             query = stages.index(done % STAGES).permute((1, 0))
             multiplying = warpgroup_mma(low, query, none, use_acc=False, is_async=True)
             share = shares.index((done + 3) % 4).load(HEAD)
-            store_scores(second, share, counts, out, old_row, end, context, tile + KEYS, HEADS)
+            store_scores(second, share, old_count, out, old_row, end, context, tile + KEYS, HEADS)
             first = warpgroup_mma_wait(0, deps=[multiplying])
             multiplying = warpgroup_mma(high, query, none, use_acc=False, is_async=True)
             share = shares.index(done % 4).load(HEAD)
-            store_scores(doubled(first), share, counts, out, row, end, context, tile, HEADS)
+            store_scores(doubled(first), share, count, out, row, end, context, tile, HEADS)
             # Doubled here: the compiler waits at once where registers of a product are carried.
             second = doubled(warpgroup_mma_wait(0, deps=[multiplying]))
             old_row = row
+            old_count = count
             done += 1
         async_copy.wait_group(0)
         share = shares.index((done + 3) % 4).load(HEAD)
-        store_scores(second, share, counts, out, old_row, end, context, tile + KEYS, HEADS)
-
-
-def launch_shared(
-    queries: Tensor, weights: Tensor, keys: CachedRows, pages: Pages, counts: Tensor, out: Tensor,
-    processors: int,
-) -> None:  # fmt: skip
-    """Scores into out [rows, context]; as many heads as divide 128."""
-    heads, context = queries.shape[1], out.shape[1]
-    tables, tiles = len(pages.table), triton.cdiv(context, 2 * KEYS.value)
-    shared = len(queries) // tables
-    each = queries_of_program(shared, tables * tiles, COLUMNS.value // heads, processors)
-    groups = triton.cdiv(shared, each)
-    score_many_kernel[(tables * tiles * groups,)](
-        queries, weights, keys.tensor, pages.table, counts, out, context, tiles, groups, shared,
-        each, pages.table.stride(0), SHIFT=pages.rows_per_block.bit_length() - 1, HEADS=heads,
-        STAGES=STAGES, num_warps=8,
-    )  # fmt: skip
-
-
-def queries_of_program(shared: int, tiles: int, together: int, processors: int) -> int:
-    """Of `shared` queries that meet so many tiles: as many as leave work for all processors."""
-    sets = triton.cdiv(shared, together)
-    groups = max(triton.cdiv(sets, SETS.value), min(sets, processors // tiles))
-    return triton.cdiv(sets, groups) * together
+        store_scores(second, share, old_count, out, old_row, end, context, tile + KEYS, HEADS)
