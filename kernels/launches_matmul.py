@@ -76,20 +76,24 @@ def _hopper_experts() -> Iterator[Launch]:
             architectures=(90,),
         )
     spread = "kernels.grouped_matmul.triton_spread"
-    yield Launch(
-        address=f"{spread}:places_kernel",
-        types=typed("order tiles tile_end places", "*i32") | {"pairs": "i32"},
-        constants={"BLOCK": 512},
-    )
+    common = {"EARLY": True, "TOP": 6, "SLOTS": 8, "GROUP": 32, "BLOCK": 1024}
+    values = typed("x out", "*bf16") | typed("weights shares", "*fp32") | {"chosen": "*i64"}
     yield Launch(
         address=f"{spread}:spread_kernel",
-        types=typed("x out", "*bf16")
-        | typed("weights shares", "*fp32")
-        | {"chosen": "*i64", "places": "*i32"}
-        | typed("width blocks", "i32"),
-        constants={"TOP": 6, "GROUP": 32, "BLOCK": 1024},
+        types=values | {"places": "*i32"} | typed("width blocks", "i32"),
+        constants=common,
         even=("width",),
     )
+    yield Launch(
+        address=f"{spread}:group_and_spread_kernel",
+        types=values
+        | typed("order places tiles tile_expert tile_start tile_end", "*i32")
+        | typed("pairs experts chunks width blocks", "i32"),
+        constants={
+            "COUNTED": False, "TILE": 128, "BINS": 512, "CHUNK": 64, "STEP": 1024, **common,
+        },
+        even=("width", "experts"),
+    )  # fmt: skip
 
 
 def _fp8_experts(group: int) -> Iterator[Launch]:

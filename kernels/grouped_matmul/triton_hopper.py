@@ -23,9 +23,10 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from kernels.attention.triton_hopper import processors
+from kernels.beside import ready
 from kernels.cache_ops.triton_hopper import barrier
 from kernels.grouped_matmul import triton_fp8, triton_invariant
-from kernels.grouped_matmul.reference import Experts
+from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_cuda import combined
 from kernels.grouped_matmul.triton_hopper_stores import store_gated, store_pairs
 from kernels.grouped_matmul.triton_spread import spread
@@ -363,7 +364,7 @@ def product(
 
 
 def run_experts(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """See kernels.grouped_matmul.reference: mxfp4 experts with bfloat16 x here, others as
     `triton_fp8` does it.
@@ -374,7 +375,7 @@ def run_experts(
 
 
 def run_experts_alone(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """The same, others as `triton_invariant` does it: what a row adds up, and in which order, is
     the same in tiles of any size.
@@ -385,18 +386,19 @@ def run_experts_alone(
 
 
 def in_tiles(
-    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Tensor
+    x: Tensor, experts: Experts, chosen: Tensor, weights: Tensor, shared: Shared
 ) -> Tensor:
     """`run_experts` of experts that suit."""
     x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
     gate_up, down = experts.gate_up, experts.down
     assert isinstance(gate_up, Mxfp4Weight)
     assert isinstance(down, Mxfp4Weight)
-    tiles = Tiles.of(chosen, down.shape[0], TILE)
-    rows, shares = spread(x, chosen, weights, tiles, gate_up.input_group)
+    tiles, rows, shares = spread(
+        x, chosen, weights, down.shape[0], size=TILE, group=gate_up.input_group
+    )
     middle = torch.empty((len(rows), down.shape[-1]), dtype=x.dtype, device=x.device)
     limit, group = experts.limit, down.input_group
     product(rows, gate_up, shares, tiles, middle, limit, is_up=True, group=group)
     # Rows have been multiplied: what pairs add may lie where they lay.
     product(middle, down, shares, tiles, rows, limit, is_up=False, group=None)
-    return combined(rows, chosen, shared.contiguous())
+    return combined(rows, chosen, ready(shared).contiguous())

@@ -11,24 +11,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernels.grouped_matmul.triton_tiles import Tiles
+from kernels.dependent_launch import early, wait_for_results
+from kernels.grouped_matmul.triton_tiles import Cut, Tiles, choices, group_chunk
 from kernels.quantize.triton_cuda import e4m3_code, e4m3_value
 from kernels.quantize.triton_operands import group_exponents, power_of_two
 
 INPUTS = 128  # that are in an order of their own: see `ordered`
 BLOCK = 1024
-PAIRS = 512  # of one program
-
-
-@triton.jit
-def places_kernel(order, tiles, tile_end, places, pairs, BLOCK: tl.constexpr):
-    """Where each pair that has an expert lies in order of the experts."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    last = tl.load(tiles)
-    total = tl.load(tile_end + tl.maximum(last - 1, 0), mask=last > 0, other=0)
-    inside = (at < total) & (at < pairs)
-    pair = tl.load(order + at, mask=inside, other=0)
-    tl.store(places + pair, at, mask=inside)
+COMPARED = tl.constexpr(512)  # pairs that those of a row are compared with at a time
 
 
 @triton.jit
@@ -44,14 +34,9 @@ def ordered(value, BLOCK: tl.constexpr):
     return tl.reshape(tl.permute(value, (0, 5, 2, 3, 1, 4)), (BLOCK,))
 
 
-@triton.jit(do_not_specialize=["blocks"])
-def spread_kernel(
-    x, chosen, weights, places, out, shares, width, blocks,
-    TOP: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
-    """A block of a row, rounded in groups (GROUP 0: not), to each place of the row; weights too."""
-    row = (tl.program_id(0) // blocks).to(tl.int64)
-    block = tl.program_id(0) % blocks
+@triton.jit
+def laid_out(x, row, block, width, GROUP: tl.constexpr, BLOCK: tl.constexpr):
+    """A block of a row, rounded in groups (GROUP 0: not), in the order of `ordered`."""
     at = block * BLOCK + tl.arange(0, BLOCK)
     value = tl.load(x + row * width + at, mask=at < width, other=0.0).to(tl.float32)
     if GROUP > 0:
@@ -60,31 +45,101 @@ def spread_kernel(
         down = power_of_two(tl.where(exponent == 255, 255, 254 - exponent))
         rounded = e4m3_value(e4m3_code(groups * down[:, None])) * power_of_two(exponent)[:, None]
         value = tl.reshape(rounded, (BLOCK,))
-    value = ordered(value.to(tl.bfloat16), BLOCK)
+    return ordered(value.to(tl.bfloat16), BLOCK)
+
+
+@triton.jit
+def spread_block(
+    value, row, block, place, is_some, slot, weights, out, shares, width,
+    TOP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A block of a row to the places of its pairs, vectors of at least TOP; weights too."""
+    at = block * BLOCK + tl.arange(0, BLOCK)
     for i in tl.static_range(TOP):
-        if tl.load(chosen + row * TOP + i) >= 0:
-            place = tl.load(places + row * TOP + i).to(tl.int64)
-            tl.store(out + place * width + at, value, mask=at < width)
-            if block == 0:
-                tl.store(shares + place, tl.load(weights + row * TOP + i))
+        here = tl.sum(tl.where(slot == i, place, 0), 0).to(tl.int64)
+        if tl.sum((is_some & (slot == i)).to(tl.int32), 0) > 0:
+            tl.store(out + here * width + at, value, mask=at < width)
+    if block == 0:
+        weight = tl.load(weights + row * TOP + slot, mask=is_some, other=0.0)
+        tl.store(shares + place, weight, mask=is_some)
+
+
+@triton.jit(do_not_specialize=["blocks"])
+def spread_kernel(
+    x, chosen, weights, places, out, shares, width, blocks,
+    EARLY: tl.constexpr, TOP: tl.constexpr, SLOTS: tl.constexpr, GROUP: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A block of a row to each place of the row; SLOTS: a power of two not less than TOP."""
+    wait_for_results(EARLY)
+    row = (tl.program_id(0) // blocks).to(tl.int64)
+    block = tl.program_id(0) % blocks
+    slot = tl.arange(0, SLOTS)
+    is_some = tl.load(chosen + row * TOP + slot, mask=slot < TOP, other=-1) >= 0
+    place = tl.load(places + row * TOP + slot, mask=is_some, other=0)
+    value = laid_out(x, row, block, width, GROUP, BLOCK)
+    spread_block(value, row, block, place, is_some, slot, weights, out, shares, width, TOP, BLOCK)
+
+
+@triton.jit(do_not_specialize=["pairs", "chunks", "blocks"])
+def group_and_spread_kernel(
+    x, chosen, weights, order, places, tiles, tile_expert, tile_start, tile_end, out, shares,
+    pairs, experts, chunks, width, blocks,
+    EARLY: tl.constexpr, COUNTED: tl.constexpr, TILE: tl.constexpr, BINS: tl.constexpr,
+    CHUNK: tl.constexpr, STEP: tl.constexpr,
+    TOP: tl.constexpr, SLOTS: tl.constexpr, GROUP: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """`group_chunk` of all chunks, and blocks of rows, which count for themselves where they go."""
+    wait_for_results(EARLY)
+    if tl.program_id(0) < chunks:
+        group_chunk(
+            chosen, chosen, order, places, tiles, tile_expert, tile_start, tile_end, pairs,
+            experts, tl.program_id(0), chunks, COUNTED, TILE, BINS, CHUNK, STEP,
+        )  # fmt: skip
+    else:
+        row = ((tl.program_id(0) - chunks) // blocks).to(tl.int64)
+        block = (tl.program_id(0) - chunks) % blocks
+        slot = tl.arange(0, SLOTS)
+        pair = row * TOP + slot
+        mine = tl.load(chosen + pair, mask=slot < TOP, other=-1).to(tl.int32)
+        place = tl.zeros((SLOTS,), tl.int32)
+        for start in range(0, pairs, COMPARED):
+            at = start + tl.arange(0, COMPARED)
+            one = choices(chosen, at, pairs, experts)
+            is_before = (one[None, :] == mine[:, None]) & (at[None, :] < pair[:, None])
+            is_before = is_before | (one[None, :] < mine[:, None])
+            place += tl.sum(is_before.to(tl.int32), 1)
+        value = laid_out(x, row, block, width, GROUP, BLOCK)
+        spread_block(
+            value, row, block, place, mine >= 0, slot, weights, out, shares, width, TOP, BLOCK
+        )
 
 
 def spread(
-    x: Tensor, chosen: Tensor, weights: Tensor, tiles: Tiles, group: int | None
-) -> tuple[Tensor, Tensor]:
-    """bfloat16 [pairs, width] and weights [pairs] in order of the experts, with nothing written
-    after the last pair that has one. x [rows, width], chosen and weights [rows, k], contiguous.
+    x: Tensor, chosen: Tensor, weights: Tensor, experts: int, *, size: int, group: int | None
+) -> tuple[Tiles, Tensor, Tensor]:
+    """Tiles of at most `size` pairs, and bfloat16 [pairs, width] and weights [pairs] in order of
+    the experts, with nothing written after the last pair that has one. x [rows, width], chosen and
+    weights [rows, k], contiguous.
     """
     rows, width = x.shape
-    pairs, blocks = chosen.numel(), triton.cdiv(width, BLOCK)
-    places = torch.empty(pairs, dtype=torch.int32, device=x.device)
+    pairs, blocks, top = chosen.numel(), triton.cdiv(width, BLOCK), chosen.shape[1]
     out = torch.empty((pairs, width), dtype=torch.bfloat16, device=x.device)
     shares = torch.empty(pairs, dtype=torch.float32, device=x.device)
-    places_kernel[(triton.cdiv(pairs, PAIRS),)](
-        tiles.order, tiles.tiles, tiles.end, places, pairs, BLOCK=PAIRS, num_warps=4
-    )
-    spread_kernel[(rows * blocks,)](
-        x, chosen, weights, places, out, shares, width, blocks,
-        TOP=chosen.shape[1], GROUP=group or 0, BLOCK=BLOCK, num_warps=4,
-    )  # fmt: skip
-    return out, shares
+    constants = {
+        "TOP": top, "SLOTS": triton.next_power_of_2(top), "GROUP": group or 0, "BLOCK": BLOCK,
+        "num_warps": 4, **early(),
+    }  # fmt: skip
+    cut = Cut.of(pairs, experts, size)
+    if cut.counted:
+        tiles = Tiles.of(chosen, experts, size)
+        spread_kernel[(rows * blocks,)](
+            x, chosen, weights, tiles.places, out, shares, width, blocks, **constants
+        )
+    else:
+        tiles = Tiles.room(chosen, experts, size)
+        group_and_spread_kernel[(cut.chunks + rows * blocks,)](
+            x, chosen, weights, *tiles.written, out, shares, pairs, experts, cut.chunks, width,
+            blocks, **cut.constants, **constants,
+        )  # fmt: skip
+    return tiles, out, shares

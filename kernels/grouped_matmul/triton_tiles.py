@@ -61,8 +61,8 @@ def count_kernel(
     tl.store(counts + chunk * BINS + tl.arange(0, BINS), tl.histogram(one, BINS))
 
 
-@triton.jit(do_not_specialize=["pairs", "chunks"])
-def group_kernel(
+@triton.jit
+def group_chunk(
     chosen,
     counts,
     order,
@@ -73,8 +73,8 @@ def group_kernel(
     tile_end,
     pairs,
     experts,
+    chunk,
     chunks,
-    EARLY: tl.constexpr,
     COUNTED: tl.constexpr,
     TILE: tl.constexpr,
     BINS: tl.constexpr,
@@ -85,8 +85,6 @@ def group_kernel(
 
     COUNTED: by the counts of all chunks, STEP of them at a time, else by STEP pairs at a time.
     """
-    wait_for_results(EARLY)
-    chunk = tl.program_id(0)
     every = tl.arange(0, BINS)
     total = tl.zeros((BINS,), tl.int32)
     before = tl.zeros((BINS,), tl.int32)  # this chunk
@@ -120,17 +118,95 @@ def group_kernel(
     each = (total + (TILE - 1)) // TILE
     tile = tl.cumsum(each, 0) - each
     tl.store(tiles, tl.sum(each, 0))  # every program writes the same
-    for k in range(chunk, tl.max(each, 0), tl.num_programs(0)):
+    for k in range(chunk, tl.max(each, 0), chunks):
         has = k < each
         tl.store(tile_expert + tile + k, every, mask=has)
         tl.store(tile_start + tile + k, first + k * TILE, mask=has)
         tl.store(tile_end + tile + k, first + total, mask=has)
 
 
+@triton.jit(do_not_specialize=["pairs", "chunks"])
+def group_kernel(
+    chosen,
+    counts,
+    order,
+    places,
+    tiles,
+    tile_expert,
+    tile_start,
+    tile_end,
+    pairs,
+    experts,
+    chunks,
+    EARLY: tl.constexpr,
+    COUNTED: tl.constexpr,
+    TILE: tl.constexpr,
+    BINS: tl.constexpr,
+    CHUNK: tl.constexpr,
+    STEP: tl.constexpr,
+):
+    """`group_chunk` of all chunks."""
+    wait_for_results(EARLY)
+    group_chunk(
+        chosen,
+        counts,
+        order,
+        places,
+        tiles,
+        tile_expert,
+        tile_start,
+        tile_end,
+        pairs,
+        experts,
+        tl.program_id(0),
+        chunks,
+        COUNTED,
+        TILE,
+        BINS,
+        CHUNK,
+        STEP,
+    )
+
+
 FEW_PAIRS = 2048  # up to here, each program counts all pairs
 FEW_CHUNK, MANY_CHUNK = 64, 256  # pairs of a program
-LEAST_STEP, STEP = 128, 1024  # pairs that are counted at a time
+LEAST_STEP, MOST_STEP = 128, 1024  # pairs that are counted at a time
 HELD = 8192  # counts that are added up at a time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """How so many pairs are cut into programs that put them in order."""
+
+    chunks: int
+    counted: int  # chunks that are counted beforehand: all or none
+    chunk: int  # pairs
+    step: int
+    bins: int
+    tile: int
+
+    @classmethod
+    def of(cls, pairs: int, experts: int, tile: int) -> Cut:
+        """By shapes alone."""
+        bins = max(triton.next_power_of_2(experts + 1), 32)
+        if pairs > FEW_PAIRS:
+            chunks = triton.cdiv(pairs, MANY_CHUNK)
+            chunk, counted, step = MANY_CHUNK, chunks, max(HELD // bins, 1)
+        else:
+            chunk, counted, chunks = FEW_CHUNK, 0, triton.cdiv(pairs, FEW_CHUNK)
+            step = min(max(triton.next_power_of_2(pairs), LEAST_STEP), MOST_STEP)
+        return cls(chunks=chunks, counted=counted, chunk=chunk, step=step, bins=bins, tile=tile)
+
+    @property
+    def constants(self) -> dict[str, int]:
+        """As kernels take it."""
+        return {
+            "COUNTED": self.counted > 0,
+            "TILE": self.tile,
+            "BINS": self.bins,
+            "CHUNK": self.chunk,
+            "STEP": self.step,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,49 +222,52 @@ class Tiles:
     most: int
 
     @classmethod
-    def of(cls, chosen: Tensor, experts: int, size: int) -> Tiles:
-        """Tiles of at most `size` pairs for contiguous chosen [rows, k] of so many experts."""
+    def room(cls, chosen: Tensor, experts: int, size: int) -> Tiles:
+        """For tiles of at most `size` pairs of chosen [rows, k], nothing in it yet."""
         pairs = chosen.numel()
         most = min(pairs, pairs // size + experts)  # tiles, however the pairs fall
         # Each begins where a vector may, whatever the sizes.
         held = [_aligned(n) for n in (pairs, pairs, 1, most, most, most)]
         table = torch.empty(sum(held), dtype=torch.int32, device=chosen.device)
         order, places, tiles, expert, start, end = table.split(held)
-        bins = max(triton.next_power_of_2(experts + 1), 32)
-        is_counted = pairs > FEW_PAIRS
-        chunk = MANY_CHUNK if is_counted else FEW_CHUNK
-        chunks = triton.cdiv(pairs, chunk)
-        step = min(max(triton.next_power_of_2(pairs), LEAST_STEP), STEP)
-        counts = torch.empty(
-            (chunks if is_counted else 0, bins), dtype=torch.int16, device=chosen.device
-        )
-        if is_counted:
-            count_kernel[(chunks,)](
-                chosen, counts, pairs, experts, BINS=bins, CHUNK=chunk, num_warps=4, **early()
-            )
-        group_kernel[(chunks,)](
-            chosen,
-            counts,
-            order,
-            places,
-            tiles,
-            expert,
-            start,
-            end,
-            pairs,
-            experts,
-            chunks,
-            COUNTED=is_counted,
-            TILE=size,
-            BINS=bins,
-            CHUNK=chunk,
-            STEP=max(HELD // bins, 1) if is_counted else step,
-            num_warps=8 if is_counted else 4,
-            **early(),
-        )
         return cls(
             order=order, places=places, tiles=tiles, expert=expert, start=start, end=end, most=most
         )
+
+    @classmethod
+    def of(cls, chosen: Tensor, experts: int, size: int) -> Tiles:
+        """Tiles of at most `size` pairs for contiguous chosen [rows, k] of so many experts."""
+        made = cls.room(chosen, experts, size)
+        cut = Cut.of(chosen.numel(), experts, size)
+        counts = torch.empty((cut.counted, cut.bins), dtype=torch.int16, device=chosen.device)
+        if cut.counted:
+            count_kernel[(cut.chunks,)](
+                chosen,
+                counts,
+                chosen.numel(),
+                experts,
+                BINS=cut.bins,
+                CHUNK=cut.chunk,
+                num_warps=4,
+                **early(),
+            )
+        group_kernel[(cut.chunks,)](
+            chosen,
+            counts,
+            *made.written,
+            chosen.numel(),
+            experts,
+            cut.chunks,
+            **cut.constants,
+            num_warps=8 if cut.counted else 4,
+            **early(),
+        )
+        return made
+
+    @property
+    def written(self) -> tuple[Tensor, ...]:
+        """As the kernel takes it that makes it."""
+        return self.order, self.places, self.tiles, self.expert, self.start, self.end
 
     @property
     def table(self) -> tuple[Tensor, ...]:

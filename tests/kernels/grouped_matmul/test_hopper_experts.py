@@ -9,9 +9,9 @@ SET_UP = """
 import torch
 
 from kernels.cases_matmul import random_mxfp4
+from kernels.grouped_matmul import triton_tiles
 from kernels.grouped_matmul.reference import Experts
 from kernels.grouped_matmul.triton_spread import spread
-from kernels.grouped_matmul.triton_tiles import Tiles
 from kernels.quantize.reference import round_groups
 
 WIDTH, INNER, COUNT, TOP = 512, 256, 5, 3
@@ -39,10 +39,10 @@ def drawn(rows):
 SPREAD = (
     SET_UP
     + """
-for group in (None, 32):
+for group, few in ((None, 2048), (32, 2048), (None, 0), (32, 0)):
+    triton_tiles.FEW_PAIRS = few  # in one launch, or in three
     x, chosen, weights, _ = drawn(41)
-    tiles = Tiles.of(chosen, COUNT, 16)
-    rows, shares = spread(x, chosen, weights, tiles, group)
+    tiles, rows, shares = spread(x, chosen, weights, COUNT, size=16, group=group)
     some = int((chosen >= 0).sum())
     pair = tiles.order[:some].long()
     assert torch.equal(chosen.flatten()[pair], chosen[chosen >= 0].sort().values)
