@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
+POINTERS = (
+    "*bf16", "*fp16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64",
+    "*u8", "*u16", "*u32", "*u64",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,8 +201,8 @@ def _caches() -> Iterator[Launch]:
         )
     yield Launch(
         address="kernels.attention.triton_cuda:join_kernel",
-        types=typed("parts tops sink cos sin", "*fp32")
-        | {"out": "*bf16"}
+        types=typed("tops sink cos sin", "*fp32")
+        | {"parts": "*fp16", "out": "*bf16"}
         | typed("heads splits turn_width", "i32"),
         constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True, "IS_EARLY": True},
         warps=4,
@@ -207,10 +210,13 @@ def _caches() -> Iterator[Launch]:
 
 
 def _hopper_attention() -> Iterator[Launch]:
-    for own, chosen, is_whole in ((0, 0, True), (1, 2, True), (1, 2, False), (4, 4, False)):
+    for own, chosen, is_whole, keys in (
+        (0, 0, True, 64), (0, 2, True, 64), (1, 2, True, 64), (1, 2, False, 32),
+        (4, 4, True, 64), (4, 4, False, 32),
+    ):  # fmt: skip
         yield Launch(
             address="kernels.attention.triton_hopper:attend_kernel",
-            types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp32", "factor": "fp32"}
+            types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp16", "factor": "fp32"}
             | typed("own chosen", "*u8")
             | typed("index slots positions floors", "*i64")
             | typed("cos sin sink tops", "*fp32")
@@ -222,11 +228,13 @@ def _hopper_attention() -> Iterator[Launch]:
                 "OWN_PAGE": 64 if own == 4 else 0,
                 "CHOSEN_PAGE": 64 if own == 4 else 0,
                 "IS_WHOLE": is_whole,
-                "KEYS": 64,
+                "KEYS": keys,
+                "STAGES": 128 // keys,
                 "VEC": 4,
-                "READER_REGISTERS": 120,
+                "READER_REGISTERS": 104,
+                "ADDER_REGISTERS": 160,
+                "IS_EARLY": True,
             },
-            warps=8,
             even=("own_page_stride", "chosen_page_stride"),
             architectures=(90,),
         )

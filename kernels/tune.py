@@ -39,6 +39,7 @@ with quiet_imports(__name__):
     from kernels.tuning import CONFIGS, Config, Tunable, current_arch, forced
 
 MODULES = (
+    "kernels.attention.triton_hopper",
     "kernels.norm.triton_cuda",
     "kernels.activation.triton_cuda",
     "kernels.hyper_connection.triton_cuda",

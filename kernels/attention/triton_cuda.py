@@ -120,7 +120,8 @@ def attend_kernel(
         tl.store(out + here, acc * share[:, None], mask=inside)
     else:
         part = (row * splits + split) * heads + head
-        tl.store(out + part[:, None] * WIDTH + at[None, :], acc, mask=inside)
+        share = tl.where(total > 0, 1.0 / total, 0.0)
+        tl.store(out + part[:, None] * WIDTH + at[None, :], acc * share[:, None], mask=inside)
         tl.store(tops + 2 * part, most, mask=head < heads)
         tl.store(tops + 2 * part + 1, total, mask=head < heads)
 
@@ -145,35 +146,38 @@ def join_kernel(
 
     IS_EARLY: launched while the kernel before may still run, for whose end it waits.
     """
-    if IS_EARLY:
-        tl.extra.cuda.gdc_wait()
     row = (tl.program_id(0) // heads).to(tl.int64)
     head = tl.program_id(0) % heads
     at = tl.arange(0, WIDTH)
     member = tl.arange(0, TOGETHER)
     rest = tl.load(sink + head) * 1.4426950408889634
-    higher = tl.maximum(rest, -1e30)
-    for first in range(0, splits, TOGETHER):
-        part = (row * splits + first + member) * heads + head
-        top = tl.load(tops + 2 * part, mask=first + member < splits, other=float("-inf"))
-        higher = tl.maximum(higher, tl.max(top, 0))
-    weight = tl.exp2(rest - higher)
-    acc = tl.zeros((WIDTH,), tl.float32)
-    for first in range(0, splits, TOGETHER):
-        part = (row * splits + first + member) * heads + head
-        there = first + member < splits
-        shrink = tl.exp2(tl.load(tops + 2 * part, mask=there, other=float("-inf")) - higher)
-        weight += tl.sum(tl.load(tops + 2 * part + 1, mask=there, other=0.0) * shrink, 0)
-        here = parts + part[:, None] * WIDTH + at[None, :]
-        values = tl.load(here, mask=there[:, None], other=0.0)
-        acc += tl.sum(values * shrink[:, None], 0)
-    acc = (acc * tl.where(weight > 0, 1.0 / weight, 0.0)).to(out.dtype.element_ty)
     if HAS_TURN:
-        even, odd = tl.split(tl.reshape(acc.to(tl.float32), (WIDTH // 2, 2)))
         place = 2 * tl.arange(0, WIDTH // 2) - (WIDTH - turn_width)
         turned = place >= 0
         c = tl.load(cos + row * turn_width + place, mask=turned, other=1.0)
         s = tl.load(sin + row * turn_width + place + 1, mask=turned, other=0.0)
+    if IS_EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+    most = tl.maximum(rest, -1e30)
+    weight = tl.exp2(rest - most)
+    acc = tl.zeros((WIDTH,), tl.float32)
+    for first in range(0, splits, TOGETHER):
+        there = first + member < splits
+        part = (row * splits + first + member) * heads + head
+        top = tl.load(tops + 2 * part, mask=there, other=float("-inf"))
+        total = tl.load(tops + 2 * part + 1, mask=there, other=0.0)
+        here = parts + part[:, None] * WIDTH + at[None, :]
+        values = tl.load(here, mask=there[:, None], other=0.0).to(tl.float32)
+        higher = tl.maximum(most, tl.max(top, 0))
+        shrink = tl.exp2(most - higher)
+        share = total * tl.exp2(top - higher)
+        weight = weight * shrink + tl.sum(share, 0)
+        acc = acc * shrink + tl.sum(values * share[:, None], 0)
+        most = higher
+    acc = (acc * tl.where(weight > 0, 1.0 / weight, 0.0)).to(out.dtype.element_ty)
+    if HAS_TURN:
+        even, odd = tl.split(tl.reshape(acc.to(tl.float32), (WIDTH // 2, 2)))
         acc = tl.reshape(tl.join(even * c + odd * s, odd * c - even * s), (WIDTH,))
     tl.store(out + (row * heads + head) * WIDTH + at, acc)
 
@@ -254,8 +258,8 @@ def join(
 ) -> None:
     """Write out [rows, heads, width] of splits; `is_early` overlaps the launch with their end.
 
-    parts float32 [rows, splits, heads, width], tops float32 [rows, splits, heads, 2]: the
-    greatest score in powers of two, and the total.
+    parts [rows, splits, heads, width]: what each would give by itself, without the sink; tops
+    float32 [rows, splits, heads, 2]: the greatest score in powers of two, and the total.
     """
     rows, splits, heads, width = parts.shape
     join_kernel[(rows * heads,)](

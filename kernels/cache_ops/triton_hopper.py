@@ -1,14 +1,14 @@
 """Rows of a cache decoded into tiles of shared memory, on Hopper.
 
-Bits are moved to where bfloat16 has them and multiplied by powers of two, two values an
-instruction: exact, as bfloat16 has room for the digits of every packing.
+Bits are moved to where bfloat16 has them, or looked up, and multiplied by powers of two or scales,
+two values an instruction: exact, as bfloat16 has room for the digits of every packing. The
+conversions that Hopper has for e4m3 take four times as long.
 """
 
 from __future__ import annotations
 
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
-from triton.experimental.gluon.language.nvidia.ampere import async_copy
 
 barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # renamed after 3.6
 
@@ -32,7 +32,7 @@ def e4m3_pairs(word, factor):
         mul.bf16x2 $0, c, $3;
         mul.bf16x2 $1, d, $3;
         }""",
-        "=r,=r,r,r,r",
+        "=&r,=&r,r,r,r",
         [word, factor, 0x7B807B80],  # 2^120 twice
         dtype=(gl.int32, gl.int32),
         is_pure=True,
@@ -42,43 +42,35 @@ def e4m3_pairs(word, factor):
 
 @gluon.jit
 def e2m1_pairs(word, factor):
-    """The eight e2m1 values of a word times a pair of factors: four pairs of bfloat16."""
+    """The eight e2m1 values of a word times a pair of factors: four pairs of bfloat16.
+
+    Without its sign, a value is one of eight: both its bytes are looked up, four values at once.
+    """
     return gl.inline_asm_elementwise(
         """{
-        .reg .b32 a, b, c, d, e, f;
-        prmt.b32 a, $4, 0, 0x4140;
-        and.b32 c, a, 0x00070007;
-        shl.b32 c, c, 6;
-        shl.b32 e, a, 12;
-        lop3.b32 c, e, 0x80008000, c, 0xEA;
-        mul.bf16x2 c, c, $6;
-        mul.bf16x2 c, c, $5;
-        and.b32 d, a, 0x00700070;
-        shl.b32 d, d, 2;
-        shl.b32 f, a, 8;
-        lop3.b32 d, f, 0x80008000, d, 0xEA;
-        mul.bf16x2 d, d, $6;
-        mul.bf16x2 d, d, $5;
-        prmt.b32 $0, c, d, 0x5410;
-        prmt.b32 $1, c, d, 0x7632;
-        prmt.b32 b, $4, 0, 0x4342;
-        and.b32 c, b, 0x00070007;
-        shl.b32 c, c, 6;
-        shl.b32 e, b, 12;
-        lop3.b32 c, e, 0x80008000, c, 0xEA;
-        mul.bf16x2 c, c, $6;
-        mul.bf16x2 c, c, $5;
-        and.b32 d, b, 0x00700070;
-        shl.b32 d, d, 2;
-        shl.b32 f, b, 8;
-        lop3.b32 d, f, 0x80008000, d, 0xEA;
-        mul.bf16x2 d, d, $6;
-        mul.bf16x2 d, d, $5;
-        prmt.b32 $2, c, d, 0x5410;
-        prmt.b32 $3, c, d, 0x7632;
+        .reg .b32 m, g, s, x, y, p, q;
+        and.b32 m, $4, 0x77777777;
+        shl.b32 g, $4, 4;
+        prmt.b32 x, 0x3f3f3f00, 0x40404040, m;
+        prmt.b32 y, 0xc0800000, 0xc0804000, m;
+        prmt.b32 s, g, $4, 0x5140;
+        lop3.b32 x, s, 0x80808080, x, 0xEA;
+        prmt.b32 p, y, x, 0x5140;
+        prmt.b32 q, y, x, 0x7362;
+        mul.bf16x2 $0, p, $5;
+        mul.bf16x2 $1, q, $5;
+        shr.u32 m, m, 16;
+        prmt.b32 x, 0x3f3f3f00, 0x40404040, m;
+        prmt.b32 y, 0xc0800000, 0xc0804000, m;
+        prmt.b32 s, g, $4, 0x7362;
+        lop3.b32 x, s, 0x80808080, x, 0xEA;
+        prmt.b32 p, y, x, 0x5140;
+        prmt.b32 q, y, x, 0x7362;
+        mul.bf16x2 $2, p, $5;
+        mul.bf16x2 $3, q, $5;
         }""",
-        "=&r,=&r,=&r,=&r,r,r,r",
-        [word, factor, 0x7E807E80],  # 2^126 twice
+        "=&r,=&r,=&r,=&r,r,r",
+        [word, factor],
         dtype=(gl.int32, gl.int32, gl.int32, gl.int32),
         is_pure=True,
         pack=1,
@@ -104,12 +96,15 @@ def e4m3_scale(scale):
 
 
 @gluon.constexpr_function
-def group_layout(columns: int, group: int, vector: int, warps: int) -> gl.BlockedLayout:
-    """[rows, groups, bytes of a group], `vector` bytes in a row for a thread."""
-    inner = group // vector
-    outer = min(columns // group, 32 // inner)
-    lanes = [32 // (inner * outer), outer, inner]
-    return gl.BlockedLayout([1, 1, vector], lanes, [warps, 1, 1], [2, 1, 0])
+def words_layout(keys: int, words: int, vector: int, bits: int, warps: int) -> gl.BlockedLayout:
+    """[keys, words], `vector` words for a thread, which become 16 / `bits` as many.
+
+    Eight threads whose values make 128 bytes of one or two rows, or four of two, find each bank
+    of the swizzled tile once.
+    """
+    across = max(1, 32 // (vector * 16 // bits))  # threads for 128 bytes of values
+    down = min(32 // across, max(keys // warps, 1))
+    return gl.BlockedLayout([1, vector], [down, 32 // down], [warps, 1], [1, 0])
 
 
 @gluon.jit
@@ -133,85 +128,90 @@ def byte_offsets(place, seen, page_stride, FORMAT: gl.constexpr, PAGE: gl.conste
 
 @gluon.jit
 def fetch_words(
-    cache, rows, START: gl.constexpr, GROUPS: gl.constexpr, WORDS: gl.constexpr, VEC: gl.constexpr
+    cache, rows, START: gl.constexpr, WORDS: gl.constexpr, VEC: gl.constexpr, BITS: gl.constexpr
 ):
-    """int32 [keys, GROUPS, WORDS] of each row from byte START on, zeros where it is not seen."""
-    LAYOUT: gl.constexpr = group_layout(GROUPS * WORDS, WORDS, VEC, gl.num_warps())
-    BY_GROUP: gl.constexpr = gl.SliceLayout(2, LAYOUT)
-    row = rows.load(gl.SliceLayout(1, BY_GROUP))
-    group = gl.arange(0, GROUPS, gl.SliceLayout(0, BY_GROUP))
-    word = gl.arange(0, WORDS, gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT)))
-    at = (group * WORDS)[None, :, None] + gl.expand_dims(word[None, :], 1)
+    """int32 [keys, WORDS] of each row from byte START on, zeros where it is not seen."""
+    KEYS: gl.constexpr = rows.shape[0]
+    LAYOUT: gl.constexpr = words_layout(KEYS, WORDS, VEC, BITS, gl.num_warps())
+    row = rows.load(gl.SliceLayout(1, LAYOUT))
+    word = gl.arange(0, WORDS, gl.SliceLayout(0, LAYOUT))
     base = cache.to(gl.pointer_type(gl.int32), bitcast=True)
-    here = base + ((row + START) // 4)[:, None, None] + at
-    here = gl.max_contiguous(gl.multiple_of(here, [1, 1, 4 * VEC]), [1, 1, VEC])
-    return gl.load(here, mask=(row >= 0)[:, None, None], other=0)
+    here = base + ((row + START) >> 2)[:, None] + word[None, :]
+    here = gl.max_contiguous(gl.multiple_of(here, [1, 4 * VEC]), [1, VEC])
+    return gl.load(here, mask=(row >= 0)[:, None], other=0)
 
 
 @gluon.jit
-def fetch_tile(cache, rows, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr):
-    """Rows as they lie, in registers. rows: int64 [keys] in shared memory, see `byte_offsets`."""
+def fetch_half(
+    cache, rows, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr, HALF: gl.constexpr
+):
+    """256 values of each row as they lie, in registers. rows: int64 [keys] in shared memory."""
     if FORMAT == 1:
-        raw = (fetch_words(cache, rows, 0, 8, 8, VEC), fetch_words(cache, rows, 256, 8, 8, VEC))
+        raw = (fetch_words(cache, rows, 256 * HALF, 64, VEC, 8),)
     elif FORMAT == 2:
-        raw = (fetch_words(cache, rows, 0, 16, 2, 2), fetch_words(cache, rows, 128, 16, 2, 2))
+        raw = (fetch_words(cache, rows, 128 * HALF, 32, VEC, 4),)
     else:
         ALIGNED: gl.constexpr = 2 if PAGE == 0 else VEC
-        raw = (
-            fetch_words(cache, rows, 0, 4, 16, ALIGNED),
-            fetch_words(cache, rows, 256, 2, 16, ALIGNED),
-            fetch_words(cache, rows, 384, 1, 16, ALIGNED),
-            fetch_words(cache, rows, 448, 1, 32, ALIGNED),
-        )
+        if HALF == 0:
+            raw = (fetch_words(cache, rows, 0, 64, ALIGNED, 8),)
+        else:
+            raw = (
+                fetch_words(cache, rows, 256, 32, ALIGNED, 8),
+                fetch_words(cache, rows, 384, 16, ALIGNED, 8),
+                fetch_words(cache, rows, 448, 32, ALIGNED, 16),
+            )
     return raw
 
 
 @gluon.jit
-def decode_words(raw, scales, tile, START: gl.constexpr, IS_FP4: gl.constexpr):
-    """Words [keys, groups, words] with scales [keys, groups of a row] to columns of the tile.
+def decode_words(
+    raw, scales, tile, START: gl.constexpr, FIRST: gl.constexpr, GROUP: gl.constexpr,
+    IS_FP4: gl.constexpr,
+):  # fmt: skip
+    """Words [keys, words] to columns START on of a tile, pairs of bfloat16 as int32 [keys, 128].
 
-    tile: pairs of bfloat16 as int32 [keys, 256].
+    scales: bytes of shared memory [keys, groups of a row], of which FIRST is that of the first
+    group; GROUP: words of a group.
     """
-    GROUPS: gl.constexpr = raw.shape[1]
-    PAIRS: gl.constexpr = raw.shape[2] * (4 if IS_FP4 else 2)
-    scale = scales.slice(START // PAIRS, GROUPS, dim=1).load(gl.SliceLayout(2, raw.type.layout))
+    KEYS: gl.constexpr = raw.shape[0]
+    GROUPS: gl.constexpr = raw.shape[1] // GROUP
+    PAIRS: gl.constexpr = raw.shape[1] * (4 if IS_FP4 else 2)
+    grouped = gl.reshape(raw, (KEYS, GROUPS, GROUP))
+    scale = scales.slice(FIRST, GROUPS, dim=1).load(gl.SliceLayout(2, grouped.type.layout))
     factor = e4m3_scale(scale) if IS_FP4 else power_of_two(scale)
-    factor, raw = gl.broadcast(gl.expand_dims(factor, 2), raw)
+    factor, grouped = gl.broadcast(gl.expand_dims(factor, 2), grouped)
     if IS_FP4:
-        a, b, c, d = e2m1_pairs(raw, factor)
+        a, b, c, d = e2m1_pairs(grouped, factor)
         pairs = gl.join(gl.join(a, c), gl.join(b, d))
     else:
-        a, b = e4m3_pairs(raw, factor)
+        a, b = e4m3_pairs(grouped, factor)
         pairs = gl.join(a, b)
-    target = tile.slice(START, GROUPS * PAIRS, dim=1)
-    target.store(gl.reshape(pairs, (raw.shape[0], GROUPS * PAIRS)))
+    target = tile if tile.shape[1] == PAIRS else tile.slice(START, PAIRS, dim=1)
+    target.store(gl.reshape(pairs, (KEYS, PAIRS)))
 
 
 @gluon.jit
-def decode_tile(raw, scales, tile, FORMAT: gl.constexpr):
-    """Rows of `fetch_tile` to a tile [keys, 512]; scales: bytes [keys, 32] in shared memory."""
+def decode_half(raw, scales, tile, FORMAT: gl.constexpr, HALF: gl.constexpr):
+    """Rows of `fetch_half` to a tile of bfloat16 [keys, 256]."""
     PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
-    pairs = tile._reinterpret(gl.int32, [tile.shape[0], 256], PAIRED)
+    pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
     if FORMAT == 1:
-        decode_words(raw[0], scales, pairs, 0, False)
-        decode_words(raw[1], scales, pairs, 128, False)
+        decode_words(raw[0], scales, pairs, 0, 8 * HALF, 8, False)
     elif FORMAT == 2:
-        decode_words(raw[0], scales, pairs, 0, True)
-        decode_words(raw[1], scales, pairs, 128, True)
+        decode_words(raw[0], scales, pairs, 0, 16 * HALF, 2, True)
+    elif HALF == 0:
+        decode_words(raw[0], scales, pairs, 0, 0, 16, False)
     else:
-        decode_words(raw[0], scales, pairs, 0, False)
-        decode_words(raw[1], scales, pairs, 128, False)
-        decode_words(raw[2], scales, pairs, 192, False)
-        pairs.slice(224, 32, dim=1).store(gl.reshape(raw[3], (tile.shape[0], 32)))
+        decode_words(raw[0], scales, pairs, 0, 4, 16, False)
+        decode_words(raw[1], scales, pairs, 64, 6, 16, False)
+        pairs.slice(96, 32, dim=1).store(raw[2])
 
 
 @gluon.jit
-def copy_tile(cache, rows, tile):
-    """Start to copy plain rows to a tile [keys, 512]; what is not seen becomes zeros."""
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [1, 32], [gl.num_warps(), 1], [1, 0])
-    row = rows.load(gl.SliceLayout(1, LAYOUT))
-    column = gl.arange(0, 512, gl.SliceLayout(0, LAYOUT))
-    base = cache.to(gl.pointer_type(gl.bfloat16), bitcast=True)
-    here = base + row[:, None] // 2 + column[None, :]
-    here = gl.max_contiguous(gl.multiple_of(here, [1, 16]), [1, 8])
-    async_copy.async_copy_global_to_shared(tile, here, mask=(row >= 0)[:, None])
+def copy_half(cache, rows, tile, VEC: gl.constexpr, HALF: gl.constexpr):
+    """256 values of plain rows to a tile of bfloat16 [keys, 256], in two parts."""
+    PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
+    pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
+    for part in gl.static_range(2):
+        raw = fetch_words(cache, rows, 512 * HALF + 256 * part, 64, VEC, 16)
+        pairs.slice(64 * part, 64, dim=1).store(raw)
