@@ -280,9 +280,14 @@ SMALL_CASES = (
     plain_case("wide_linear", 130, 72),
     linear_case(96, 160, (32, 32), 32),
     linear_case(136, 256, (128, 128), 128),
+    linear_case(208, 384, (32, 32), 32),  # a part of a block of outputs, as are the next
+    linear_case(208, 640, (128, 128), 128),
+    linear_case(176, 384, (32, 32), None),
+    linear_case(256, 384, (32, 32), 32),  # whole tiles of a library
     linear_case(40, 64, (32, 32), None),
     linear_case(30, 48, (16, 16), 16),  # by the definition
     grouped_linear_case(3, 64, 96, (32, 32), None),
+    grouped_linear_case(2, 96, 256, (32, 32), None),
     *(insert_case(64, 16, p, has_norm=n) for p in (None, *PACKED_FORMATS) for n in (True, False)),
     attend_case(4, 64, 26, 20, (formats.FP8_GROUP32, formats.FP4_GROUP16)),
     attend_case(6, 64, 64, 100, (None, None)),  # more than one split

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -10,7 +11,7 @@ from kernels.grouped_matmul import triton_hopper
 from kernels.grouped_matmul.triton_fp8 import fp8_sizes
 from kernels.grouped_matmul.triton_packed import packed_sizes
 from kernels.launches import Launch, typed
-from kernels.matmul.triton_invariant import ROWS, Cut, packed_cut
+from kernels.matmul.triton_invariant import ROWS, WIDE_ROWS, Cut, packed_cut
 from kernels.matmul.triton_packed import FewRows
 
 MATMUL = "kernels.matmul.triton_packed"
@@ -23,6 +24,7 @@ def product_launches() -> Iterator[Launch]:
     for group in (32, 128):
         yield from _fp8_experts(group)
     yield from _dense()
+    yield from _hopper()
     yield from _invariant()
 
 
@@ -147,20 +149,65 @@ def _dense() -> Iterator[Launch]:
         constants={"TILE_ROWS": 32, "TILE_COLUMNS": 32, "HIGH": 32, "WIDE": 128},
         even=("inputs",),
     )
+    for side in (32, 128):
+        yield Launch(
+            address=f"{matmul}:widen_kernel",
+            types=typed("weight scales out", "*u8")
+            | {"tiles": "*fp32"}
+            | typed("inputs padded blocks scale_stride", "i32"),
+            constants={"SIDE": side, "HARDWARE": True},
+            even=("inputs", "padded"),
+        )
     for planes in (1, 2, 4):
         yield Launch(
             address=f"{groups}:arrange_kernel",
             types=typed("x out", "*bf16") | typed("width blocks", "i32"),
-            constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024},
+            constants={"PLANES": planes, "GROUP": 32, "BLOCK": 1024}
+            | {"HARDWARE": True, "EARLY": True},
             even=("width",),
         )
-    yield Launch(
-        address=f"{groups}:quantise_kernel",
-        types={"x": "*bf16", "values": "*u8", "scales": "*fp32"}
-        | typed("width blocks groups scale_stride", "i32"),
-        constants={"GROUP": 128, "BLOCK": 1024},
-        even=("width",),
-    )
+    for group in (32, 128):
+        for block in (1024, 4096):
+            yield Launch(
+                address=f"{groups}:quantise_kernel",
+                types={"x": "*bf16", "values": "*u8", "factors": "*fp32"}
+                | typed("size inputs padded groups held", "i32"),
+                constants={"GROUP": group, "SHARED": 128, "BLOCK": block}
+                | {"HARDWARE": True, "EARLY": True},
+                even=("size", "inputs", "padded", "held"),
+            )
+
+
+def _hopper() -> Iterator[Launch]:
+    """For one row, few and some of them; inputs that are not rounded are two planes."""
+    kernels = "kernels.matmul.triton_hopper_kernels"
+    about: dict[str, Any] = {
+        "types": {"x_scales": "*fp32", "out": "*bf16", "parts": "*fp32", "ended": "*i32"}
+        | typed("x weight scales", "*u8")
+        | typed("rows groups outputs inputs scale_stride held slice_steps steps_all", "i32"),
+        "even": ("outputs", "inputs", "held"),
+        "architectures": (90,),
+    }
+    for side, group, planes, rows, slices in (
+        (32, 32, 1, 1, 4), (32, 32, 2, 1, 2), (128, 128, 1, 1, 4), (32, 128, 1, 8, 4),
+        (32, 128, 1, 16, 4), (32, 128, 1, 32, 4), (128, 128, 1, 32, 4),
+    ):  # fmt: skip
+        is_one = rows == 1
+        more = {"types": about["types"] | {"x": "*bf16"}, "even": ("outputs", "inputs")}
+        yield Launch(
+            address=f"{kernels}:few_rows_fp8_kernel",
+            constants={"SIDE": side, "GROUP": group, "PLANES": planes, "SLICES": slices}
+            | {"STEPS": 16 if is_one else 0, "ROWS": max(rows, 8), "LIVE": int(is_one)}
+            | {"STAGES": 6},
+            **(about | more if is_one else about),
+        )
+    for rows, slices in ((64, 4), (128, 1), (128, 4)):
+        yield Launch(
+            address=f"{kernels}:some_rows_fp8_kernel",
+            constants={"SLICES": slices, "ROWS": rows, "STAGES": 4},
+            warps=rows // 16,
+            **about,
+        )
 
 
 def _invariant() -> Iterator[Launch]:
@@ -175,3 +222,13 @@ def _invariant() -> Iterator[Launch]:
             stages=cut.stages,
             even=("outputs", "inputs"),
         )
+    cut = Cut.of(5120, 8192, 1, torch.bfloat16)
+    yield Launch(
+        address="kernels.matmul.triton_invariant:invariant_kernel",
+        types=typed("x weight out", "*bf16")
+        | typed("rows groups outputs inputs slice_blocks", "i32"),
+        constants={"EVEN": True, "ROWS": WIDE_ROWS, "OUT": cut.outputs, "BLOCK": cut.block},
+        warps=cut.warps,
+        stages=cut.stages - 1,
+        even=("outputs", "inputs"),
+    )

@@ -50,6 +50,7 @@ MODULES = (
     "kernels.topk.triton_cuda",
     "kernels.grouped_matmul.triton_packed",
     "kernels.matmul.triton_packed",
+    "kernels.matmul.triton_hopper",
 )
 """Those that have TUNABLES."""
 CHECKED_ROWS = (5, 130, 600)

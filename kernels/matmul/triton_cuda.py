@@ -8,8 +8,9 @@ import triton.language as tl
 from torch import Tensor
 from torch.nn import functional
 
-from kernels.matmul import reference
+from kernels.matmul import reference, triton_hopper
 from kernels.matmul.triton_packed import (
+    LIBRARY_TILE,
     MOST_FEW_ROWS,
     NARROW_ROWS,
     dequantised,
@@ -64,7 +65,10 @@ def linear(x: Tensor, weight: Weight) -> Tensor:
 def _product(x: Tensor, weight: Fp8Weight) -> Tensor:
     if not len(x):
         return x.new_empty(0, weight.shape[0])
-    most = NARROW_ROWS if suits_library(x, weight) else MOST_FEW_ROWS
+    if triton_hopper.suits(x.unsqueeze(1), weight):
+        return triton_hopper.product(x.unsqueeze(1), weight).squeeze(1)
+    is_whole = suits_library(x, weight) and weight.tile[0] == LIBRARY_TILE
+    most = NARROW_ROWS if is_whole else MOST_FEW_ROWS
     if len(x) <= most:
         return few_rows(x.unsqueeze(1), weight).squeeze(1)
     return many_rows(x, weight)
@@ -75,6 +79,8 @@ def grouped_linear(x: Tensor, weight: Weight) -> Tensor:
     plain_inputs = isinstance(weight, Fp8Weight) and weight.input_group is None
     if not plain_inputs or not suits_kernels(x, weight) or not len(x):
         return reference.grouped_linear(x, weight)
+    if triton_hopper.suits(x, weight):
+        return triton_hopper.product(x, weight)
     if len(x) <= MOST_FEW_ROWS:
         return few_rows(x.contiguous(), weight)
     return torch.bmm(x.transpose(0, 1), dequantised(weight).mT).transpose(0, 1)

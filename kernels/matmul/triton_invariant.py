@@ -2,8 +2,8 @@
 
 A row is added up in one order whatever the batch: how the inputs are cut into slices, how many
 are taken at a time, and the shape of the matrix instruction follow from the matrix alone (rules:
-batch invariance as in the batch_invariant_ops and vLLM projects). Rows are always taken `ROWS` at
-a time, so that a single one costs what `ROWS` do.
+batch invariance as in the batch_invariant_ops and vLLM projects). Rows are taken `ROWS` at a
+time, so that a single one costs what `ROWS` do, and many twice as many.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from kernels.matmul.triton_packed import FewRows, add_slices_kernel, sliced_prod
 from kernels.matmul.weights import Fp8Weight, Weight, dense
 
 ROWS = 64  # of a tile: the least that Hopper's widest instruction takes
+WIDE_ROWS = 128  # of a tile where bfloat16 rows are many; the instruction is the same
+MANY_ROWS = 512
 WANTED_PROGRAMS = 256  # below this many, inputs are cut into slices
 MOST_SLICES = 4
 LEAST_SLICE = 1024  # inputs
@@ -115,7 +117,9 @@ def plain_product(x: Tensor, weight: Tensor, cut: Cut, dtype: torch.dtype) -> Te
     out = torch.empty((rows, groups, outputs), dtype=dtype, device=x.device)
     parts = out if slices == 1 else out.new_empty((slices, *out.shape), dtype=torch.float32)
     columns = groups * triton.cdiv(outputs, cut.outputs)
-    invariant_kernel[(triton.cdiv(rows, ROWS), columns, slices)](
+    is_wide = rows >= MANY_ROWS and x.dtype == torch.bfloat16
+    tile = WIDE_ROWS if is_wide else ROWS
+    invariant_kernel[(triton.cdiv(rows, tile), columns, slices)](
         x.contiguous(),
         weight.contiguous(),
         parts,
@@ -125,11 +129,11 @@ def plain_product(x: Tensor, weight: Tensor, cut: Cut, dtype: torch.dtype) -> Te
         inputs,
         blocks,
         EVEN=inputs % cut.block == 0,
-        ROWS=ROWS,
+        ROWS=tile,
         OUT=cut.outputs,
         BLOCK=cut.block,
         num_warps=cut.warps,
-        num_stages=cut.stages,
+        num_stages=cut.stages - 1 if is_wide else cut.stages,
     )
     if slices > 1:
         size = out.numel()

@@ -3,7 +3,8 @@
 Few rows: the time is that of reading the weights. They are on the wide side of the matrix
 instruction, unpacked to bfloat16 on the way into it, and the inputs may be cut into slices whose
 sums a second launch adds in order. Many rows: the library multiplies, either e4m3 with scales of
-128 x 128 tiles, or the matrix unpacked to bfloat16 in a pass of its own.
+128 x 128 tiles, which narrower ones become in a pass of its own, or the matrix unpacked to
+bfloat16 in such a pass.
 """
 
 from __future__ import annotations
@@ -18,8 +19,20 @@ from torch.nn import functional
 
 from kernels.matmul.weights import Fp8Weight
 from kernels.quantize.triton_cuda import e4m3_value, ue8m0_value
-from kernels.quantize.triton_groups import arranged, quantised
-from kernels.quantize.triton_operands import FP8_PLANES, UNDO_FP8, fp8_planes, spread_scales
+from kernels.quantize.triton_groups import (
+    arranged,
+    converts_e4m3,
+    e4m3_of,
+    e4m3_rounded,
+    quantised,
+)
+from kernels.quantize.triton_operands import (
+    FP8_PLANES,
+    UNDO_FP8,
+    fp8_planes,
+    power_of_two,
+    spread_scales,
+)
 from kernels.tuning import Config, Tunable, chosen
 
 
@@ -111,6 +124,7 @@ FEW = Tunable(
 TUNABLES = (FEW,)
 LIBRARY_TILE = 128  # of the scales that the library multiplies with
 LIBRARY_INPUTS = 4 * LIBRARY_TILE  # it takes rows of scales to begin at multiples of 16 bytes
+WIDENED_TILE = 32  # of those that are widened for it
 
 
 @triton.jit(do_not_specialize=["size"])
@@ -146,6 +160,33 @@ def dequantise_kernel(
     scale = ue8m0_value(tl.load(scales + tile, mask=inside, other=0))
     value = e4m3_value(tl.load(weight + here, mask=inside, other=0))
     tl.store(out + here, value * scale, mask=inside)
+
+
+@triton.jit(do_not_specialize=["blocks", "scale_stride"])
+def widen_kernel(
+    weight, scales, out, tiles, inputs, padded, blocks, scale_stride,
+    SIDE: tl.constexpr, HARDWARE: tl.constexpr,
+):  # fmt: skip
+    """Tiles of SIDE x SIDE as one of 128 x 128, which is 0 beyond the inputs; see
+    `library_tiles`.
+    """
+    EACH: tl.constexpr = 128 // SIDE
+    line = tl.program_id(0) // blocks
+    block = tl.program_id(0) % blocks
+    real = block * 128 < inputs
+    tile = tl.arange(0, EACH)
+    here = scales + line * EACH * scale_stride + block * EACH + tile[None, :]
+    most = tl.max(tl.load(here + tile[:, None] * scale_stride, mask=real, other=0).to(tl.int32))
+    row = tl.arange(0, 128)
+    scale = tl.load(here + (row // SIDE)[:, None] * scale_stride, mask=real, other=0).to(tl.int32)
+    shift = power_of_two(tl.maximum(127 + scale - most, 1))
+    shift = tl.reshape(tl.broadcast_to(shift[:, :, None], (128, EACH, SIDE)), (128, 128))
+    at = (line * 128 + row).to(tl.int64)
+    column = block * 128 + row[None, :]
+    value = tl.load(weight + (at[:, None] * inputs + column), mask=real, other=0)
+    code, _ = e4m3_rounded(e4m3_of(value, HARDWARE) * shift, HARDWARE)
+    tl.store(out + (at[:, None] * padded + column), code)
+    tl.store(tiles + line * blocks + block, power_of_two(most))
 
 
 @dataclass(frozen=True)
@@ -242,22 +283,54 @@ def many_rows(x: Tensor, weight: Fp8Weight) -> Tensor:
     the weight says.
     """
     group = weight.input_group
-    if suits_library(x, weight):
-        values, shares = quantised(x, LIBRARY_TILE)
-        tiles = weight.scales.view(torch.float8_e8m0fnu).to(torch.float32)
-        return torch._scaled_mm(values, weight.values.T, shares.T, tiles.T, out_dtype=x.dtype)[
-            : len(x)
-        ]
+    if group is not None and suits_library(x, weight):
+        values, shares = quantised(
+            x.unsqueeze(1), group=group, shared=LIBRARY_TILE, multiple=LIBRARY_INPUTS
+        )
+        matrix, tiles = library_tiles(weight)
+        values, shares = values.squeeze(1), shares.squeeze(1).T
+        return torch._scaled_mm(values, matrix.T, shares, tiles.T, out_dtype=x.dtype)[: len(x)]
     x = x if group is None else arranged(x, group=group, planes=1)
     return functional.linear(x, dequantised(weight))
 
 
 def suits_library(x: Tensor, weight: Fp8Weight) -> bool:
-    """Whether e4m3 matrices and their scales can be multiplied as they are."""
-    sides = {weight.input_group, *weight.tile}
+    """Whether the library multiplies e4m3 by the tiles of this matrix, or by wider ones of it."""
     outputs, inputs = weight.shape[-2:]
-    even = outputs % LIBRARY_TILE == 0 and inputs % LIBRARY_INPUTS == 0
-    return x.is_cuda and sides == {LIBRARY_TILE} and even
+    even = outputs % LIBRARY_TILE == 0 and inputs % LIBRARY_TILE == 0
+    alike = {weight.input_group, *weight.tile} in ({LIBRARY_TILE}, {WIDENED_TILE})
+    return x.is_cuda and alike and even
+
+
+def library_tiles(weight: Fp8Weight) -> tuple[Tensor, Tensor]:
+    """e4m3 [outputs, padded] and float32 scales of its tiles of 128 x 128, for inputs up to a
+    multiple of LIBRARY_INPUTS, with zeros.
+
+    Of narrower tiles, 128 x 128 take the largest scale among them, and their values are rounded
+    again: each is off by up to 2^-18 of the largest that such a tile may hold.
+    """
+    outputs, inputs = weight.shape
+    padded = triton.cdiv(inputs, LIBRARY_INPUTS) * LIBRARY_INPUTS
+    lines, blocks = outputs // LIBRARY_TILE, padded // LIBRARY_TILE
+    if weight.tile[0] == LIBRARY_TILE and padded == inputs:
+        return weight.values, weight.scales.view(torch.float8_e8m0fnu).to(torch.float32)
+    kind = {"device": weight.device}
+    values = torch.empty((outputs, padded), dtype=torch.uint8, **kind)
+    tiles = torch.empty((lines, blocks), dtype=torch.float32, **kind)
+    widen_kernel[(lines * blocks,)](
+        weight.values.view(torch.uint8),
+        weight.scales,
+        values,
+        tiles,
+        inputs,
+        padded,
+        blocks,
+        weight.scales.shape[-1],
+        SIDE=weight.tile[0],
+        HARDWARE=converts_e4m3(),
+        num_warps=4,
+    )
+    return values.view(torch.float8_e4m3fn), tiles
 
 
 def dequantised(weight: Fp8Weight) -> Tensor:
