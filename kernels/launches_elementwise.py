@@ -72,7 +72,7 @@ def _wide() -> Iterator[Launch]:
 
 
 def _narrow() -> Iterator[Launch]:
-    """What serves 2 or 4 bfloat16 streams."""
+    """What serves 2 or 4 bfloat16 streams; tiles of each height as those take most memory."""
     expand = _tuned(narrow.EXPAND, "width 5120")
     yield _launch(
         f"{NARROW}:expand_norm_kernel",
@@ -90,24 +90,38 @@ def _narrow() -> Iterator[Launch]:
         warps=8,
         even=("columns",),
     )
-    for shapes in ("few rows", "many rows"):
+    most = sorted(narrow.PRODUCT.candidates, key=lambda c: (c["num_stages"], -c["num_warps"]))
+    for config in {c["ROWS"]: c for c in most}.values():
         yield _launch(
             f"{NARROW}:product_kernel",
             _typed("streams halves", "*bf16")
             | {"partial": "*fp32"}
-            | _typed("rows columns", "i32"),
-            {"EARLY": True, "OUT": 32, "SLICE": narrow.SLICE, "BLOCK": narrow.BLOCK},
-            _tuned(narrow.PRODUCT, shapes),
+            | _typed("rows columns parts groups", "i32"),
+            {"EARLY": True, "OUT": 32, "USED": 24, "SLICE": narrow.SLICE},
+            {name: value for name, value in config.items() if name != "GROUPS"},
             even=("columns",),
         )
-    yield _launch(
-        f"{NARROW}:weights_kernel",
-        _typed("partial sizes base scale pre post matrix", "*fp32")
-        | _typed("rows columns parts iterations", "i32")
-        | _typed("norm_eps eps", "fp32"),
-        {"EARLY": True, "N": 4, "SQUARE": 16},
-        _tuned(narrow.WEIGHTS, "any"),
-    )
+    for mixed, at_once in ((1, narrow.FEW_AT_ONCE), (narrow.MIXED, narrow.AT_ONCE)):
+        yield mix_norm_launch({"PARTS": 0, "MIXED": mixed, "AT_ONCE": at_once}, has_norms=False)
+
+
+def mix_norm_launch(shape: Mapping[str, int], *, has_norms: bool) -> Launch:
+    """What ends the way between two sublayers."""
+    pointers = "pre post matrix partial sums base scale"
+    blocks = {"BLOCK": 1024, "BLOCKS": 5} if has_norms else {"BLOCK": 0, "BLOCKS": 0}
+    others = {} if has_norms else {"weight": None, "x": None}
+    return Launch(
+        address="kernels.hyper_connection.triton_finish:mix_norm_kernel",
+        types=({"x": "*bf16", "weight": "*fp32"} if has_norms else {})
+        | _typed(pointers, "*fp32")
+        | _typed("rows mixers width parts iterations", "i32")
+        | _typed("norm_eps eps x_eps", "fp32"),
+        constants={
+            "EARLY": True, "IN_ASSEMBLY": True, "N": 4, "OUT": 32, **shape, **blocks, **others,
+        },
+        warps=1,
+        even=("width",),
+    )  # fmt: skip
 
 
 def _typed(names: str, kind: str) -> dict[str, str]:

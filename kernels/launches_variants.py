@@ -10,7 +10,7 @@ from kernels.grouped_matmul.triton_packed import PACKED, SOME_TILE
 from kernels.hyper_connection import triton_fused
 from kernels.indexer.triton_ahead import SCORES
 from kernels.launches import Launch, typed
-from kernels.launches_elementwise import TUNED_FOR
+from kernels.launches_elementwise import TUNED_FOR, mix_norm_launch
 from kernels.launches_matmul import product_launches
 from kernels.matmul.triton_packed import FEW
 from kernels.topk.triton_lines import BEST, LINE
@@ -37,15 +37,8 @@ def _between_sublayers() -> Iterator[Launch]:
         even=("width",),
         registers=triton_fused.REGISTERS,
     )
-    yield Launch(
-        address="kernels.hyper_connection.triton_finish:mix_norm_kernel",
-        types=typed("x", "*bf16")
-        | typed("weight pre post matrix partial sums base scale", "*fp32")
-        | typed("rows width parts iterations", "i32")
-        | typed("norm_eps eps x_eps", "fp32"),
-        constants={**common, "PARTS": 64, "BLOCK": triton_fused.NORM_BLOCK, "BLOCKS": 5},
-        warps=1,
-        even=("width",),
+    yield mix_norm_launch(
+        {"PARTS": 64, "MIXED": 1, "AT_ONCE": triton_fused.AT_ONCE}, has_norms=True
     )
 
 

@@ -1,12 +1,12 @@
 """Hyper-connections of 2 or 4 bfloat16 streams: what lies between two sublayers in three launches.
 
 The first writes a row's streams, what the next sublayer sees of them, and the sum of their
-squares. The second multiplies the fresh streams by the mixing weights, which two bfloat16 hold:
-matrix instructions on tiles as they lie, nothing computed before. The third adds the slices of
-that product, whose length is fixed, in ascending order, so that a row comes out the same
-whatever the batch, and turns them into mixing weights. Where the squares are not at hand a launch
-of its own adds them up: a tile that fed both a pipelined product and a sum came out wrong, from
-run to run, on sm_90 under Triton 3.6.
+squares. The second multiplies the fresh streams by the mixing weights, which two bfloat16 hold: a
+program keeps those of one slice of columns and goes through rows. The third adds the slices of that
+product, whose length is fixed, in ascending order, so that a row comes out the same whatever the
+batch, and turns them into mixing weights. Where the squares are not at hand a launch of its own
+adds them up: a tile that fed both a pipelined product and a sum came out wrong, from run to run, on
+sm_90 under Triton 3.6.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from torch import Tensor
 
 from kernels.dependent_launch import early, wait_for_results
 from kernels.hyper_connection.reference import Between, Mixes, Mixing
+from kernels.hyper_connection.triton_finish import mix_norm_kernel
 from kernels.tuning import Tunable, chosen
 
-SLICE = 640  # columns of one product
-FEW_ROWS = 512  # up to here rows share a program in small groups: latency counts, not bytes
-BLOCK = 128  # columns at once
+SLICE = 512  # columns of one product
+FEW_ROWS = 512  # up to here each row is mixed by a warp: latency counts, not bytes
+FEW_AT_ONCE = 40  # slices of a row whose products are under way at once: all of 4 * 5,120 columns
+MIXED, AT_ONCE = 4, 8  # the same with more rows, and how many of these a warp mixes
 WIDEST = 16384  # a row is held in registers
 
 EXPAND = Tunable(
@@ -39,24 +41,24 @@ EXPAND = Tunable(
 PRODUCT = Tunable(
     name="mixing_product",
     op="mixes",
-    default={"ROWS": 16, "num_warps": 4, "num_stages": 4},
+    default={"ROWS": 16, "GROUPS": 4, "num_warps": 4, "num_stages": 2},
     candidates=tuple(
-        {"ROWS": rows, "num_warps": warps, "num_stages": stages}
-        for rows in (16, 32, 64, 128)
-        for warps in (4, 8)
-        for stages in (3, 4)
+        {"ROWS": rows, "GROUPS": groups, "num_warps": warps, "num_stages": stages}
+        for rows, groups, warps, stages in (
+            (16, 4, 4, 2),
+            (16, 6, 4, 2),
+            (16, 6, 8, 2),
+            (16, 3, 4, 4),
+            (16, 3, 8, 4),
+            (32, 3, 4, 4),
+            (32, 3, 8, 4),
+            (32, 3, 4, 3),
+            (64, 3, 4, 2),
+            (64, 3, 8, 2),
+        )
     ),
 )
-WEIGHTS = Tunable(
-    name="mixing_weights",
-    op="mixes",
-    default={"ROWS": 2, "num_warps": 1},
-    candidates=tuple(
-        {"ROWS": rows, "num_warps": warps}
-        for rows, warps in ((1, 1), (2, 1), (4, 1), (8, 1), (8, 2), (16, 1), (16, 4), (32, 4))
-    ),
-)
-TUNABLES = (EXPAND, PRODUCT, WEIGHTS)
+TUNABLES = (EXPAND, PRODUCT)
 
 
 @triton.jit
@@ -122,32 +124,33 @@ def expand_norm_kernel(
         tl.store(x + row * width + at, seen[c].to(tl.float32) * scale * gain, mask=inside)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "groups"])
 def product_kernel(
-    streams, halves, partial, rows, columns, EARLY: tl.constexpr, OUT: tl.constexpr,
-    ROWS: tl.constexpr, SLICE: tl.constexpr, BLOCK: tl.constexpr,
+    streams, halves, partial, rows, columns, parts, groups, EARLY: tl.constexpr,
+    OUT: tl.constexpr, USED: tl.constexpr, SLICE: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Products of one slice of columns."""
-    wait_for_results(EARLY)
-    part = tl.program_id(1)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    here = row.to(tl.int64)
-    inside = row < rows
+    """Products of one slice of columns with every `groups`-th tile of rows: the slice's weights
+    stay in shared memory. partial [rows, parts, OUT], of which USED are written.
+    """
+    part = tl.program_id(0) % parts
+    group = tl.program_id(0) // parts
+    at = part * SLICE + tl.arange(0, SLICE)
+    known = (at < columns)[None, :]
     output = tl.arange(0, 2 * OUT)
-    place = streams + here[:, None] * columns
-    product = tl.zeros((2 * OUT, ROWS), tl.float32)
-    for offset in range(0, SLICE, BLOCK):
-        at = part * SLICE + offset + tl.arange(0, BLOCK)
-        known = at < columns
-        x = tl.load(place + at[None, :], mask=inside[:, None] & known[None, :], other=0.0)
-        w = tl.load(
-            halves + output[:, None] * columns + at[None, :], mask=known[None, :], other=0.0
-        )
-        product = tl.dot(w, tl.trans(x), product)
-    both = tl.sum(tl.reshape(product, (2, OUT, ROWS)), 0)
-    base = partial + (part.to(tl.int64) * rows + here) * OUT
-    at = base[None, :] + tl.arange(0, OUT)[:, None]
-    tl.store(at, both, mask=inside[None, :])
+    w = tl.load(halves + output[:, None] * columns + at[None, :], mask=known, other=0.0)
+    wait_for_results(EARLY)  # parameters need not be waited for
+    tiles = tl.cdiv(rows, ROWS)
+    for step in range(tl.cdiv(tiles - group, groups)):
+        row = (group + step * groups) * ROWS + tl.arange(0, ROWS)
+        inside = row < rows
+        row = row.to(tl.int64)
+        place = streams + row[:, None] * columns + at[None, :]
+        x = tl.load(place, mask=inside[:, None] & known, other=0.0)
+        product = tl.dot(w, tl.trans(x))
+        both = tl.sum(tl.reshape(product, (2, OUT, ROWS)), 0)
+        one = tl.arange(0, OUT)[:, None]
+        to = partial + (row * parts + part)[None, :] * OUT + one
+        tl.store(to, both, mask=inside[None, :] & (one < USED))
 
 
 @triton.jit
@@ -161,44 +164,6 @@ def squares_kernel(streams, sizes, columns, EARLY: tl.constexpr, BLOCK: tl.const
         x = tl.load(streams + row * columns + at, mask=at < columns, other=0.0).to(tl.float32)
         total += x * x
     tl.store(sizes + row, tl.sum(total, 0))
-
-
-@triton.jit
-def weights_kernel(
-    partial, sizes, base, scale, pre, post, matrix, rows, columns, parts, iterations,
-    norm_eps, eps, EARLY: tl.constexpr, N: tl.constexpr, SQUARE: tl.constexpr,
-    ROWS: tl.constexpr,
-):  # fmt: skip
-    """Add the slices, scale, squash, and normalise the matrices in turn. SQUARE is N * N."""
-    wait_for_results(EARLY)
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
-    real = row < rows
-    row = row.to(tl.int64)
-    kind = tl.arange(0, 2 * SQUARE)
-    raw = tl.zeros((ROWS, 2 * SQUARE), tl.float32)
-    for part in range(parts):
-        here = partial + (part * rows + row) * (2 * SQUARE)
-        raw += tl.load(here[:, None] + kind[None, :], mask=real[:, None], other=0.0)
-    squares = tl.load(sizes + row, mask=real, other=0.0)
-    logits = raw * tl.rsqrt(squares / columns + norm_eps)[:, None]
-    used = kind < SQUARE + 2 * N
-    logits *= tl.load(scale + kind, mask=used, other=0.0)[None, :]
-    logits += tl.load(base + kind, mask=used, other=0.0)[None, :]
-    square, gates = tl.split(tl.permute(tl.reshape(logits, (ROWS, 2, SQUARE)), (0, 2, 1)))
-    gate = tl.arange(0, SQUARE)[None, :]
-    opened = tl.sigmoid(gates)
-    at = row[:, None] * N + gate
-    tl.store(pre + at, opened + eps, mask=real[:, None] & (gate < N))
-    tl.store(post + at - N, 2.0 * opened, mask=real[:, None] & (gate >= N) & (gate < 2 * N))
-    m = tl.reshape(square, (ROWS, N, N))
-    m = tl.exp(m - tl.max(m, 2)[:, :, None])
-    m = m * (1.0 / tl.sum(m, 2))[:, :, None] + eps
-    m = m * (1.0 / (tl.sum(m, 1) + eps))[:, None, :]
-    for _ in range(iterations - 1):
-        m = m * (1.0 / (tl.sum(m, 2) + eps))[:, :, None]
-        m = m * (1.0 / (tl.sum(m, 1) + eps))[:, None, :]
-    flat = tl.reshape(m, (ROWS, SQUARE))
-    tl.store(matrix + row[:, None] * SQUARE + gate, flat, mask=real[:, None])
 
 
 def suits(n: int, width: int, dtype: torch.dtype) -> bool:
@@ -249,45 +214,61 @@ def between_apart(
 def _mixed(streams: Tensor, sizes: Tensor, mixing: Mixing) -> Mixes:
     """Mixing weights; `sizes` [rows] are the sums of the streams' squares."""
     rows, n, width = streams.shape
-    columns = n * width
+    columns, outputs = n * width, 2 * n * n
     parts = triton.cdiv(columns, SLICE)
     kind = {"dtype": torch.float32, "device": streams.device}
     pre, post = torch.empty((rows, n), **kind), torch.empty((rows, n), **kind)
     matrix = torch.empty((rows, n, n), **kind)
     if not rows:
         return Mixes(pre=pre, post=post, matrix=matrix)
-    partial = torch.empty((parts, rows, 2 * n * n), **kind)
+    partial = torch.empty((rows, parts, outputs), **kind)
     config = chosen(PRODUCT, "few rows" if rows <= FEW_ROWS else "many rows")
-    product_kernel[(triton.cdiv(rows, config["ROWS"]), parts)](
+    groups = min(config["GROUPS"], triton.cdiv(rows, config["ROWS"]))
+    product_kernel[(parts * groups,)](
         streams,
         mixing.halves,
         partial,
         rows,
         columns,
-        OUT=2 * n * n,
+        parts,
+        groups,
+        OUT=outputs,
+        USED=n * n + 2 * n,
         SLICE=SLICE,
-        BLOCK=BLOCK,
-        **config,
+        ROWS=config["ROWS"],
+        num_warps=config["num_warps"],
+        num_stages=config["num_stages"],
         **early(),
     )
-    config = chosen(WEIGHTS, "any")
-    weights_kernel[(triton.cdiv(rows, config["ROWS"]),)](
+    together, at_once = (1, FEW_AT_ONCE) if rows <= FEW_ROWS else (MIXED, AT_ONCE)
+    mixers = triton.cdiv(rows, together)
+    mix_norm_kernel[(mixers,)](
         partial,
         sizes,
         mixing.turned_base,
         mixing.turned_scale,
+        None,
+        None,
         pre,
         post,
         matrix,
         rows,
-        columns,
+        mixers,
+        width,
         parts,
         mixing.sinkhorn_iterations,
         mixing.norm_eps,
         mixing.eps,
+        0.0,
+        IN_ASSEMBLY=streams.is_cuda,
         N=n,
-        SQUARE=n * n,
-        **config,
+        OUT=outputs,
+        PARTS=0,
+        MIXED=together,
+        AT_ONCE=min(at_once, parts),
+        BLOCK=0,
+        BLOCKS=0,
+        num_warps=1,
         **early(),
     )
     return Mixes(pre=pre, post=post, matrix=matrix)

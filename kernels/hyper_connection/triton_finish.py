@@ -1,7 +1,7 @@
 """What ends the way between two sublayers: mixing weights from parts of products, and a norm.
 
-One warp a row, whose matrix it holds in registers of every thread: nothing is exchanged while rows
-and columns are normalised in turn.
+Threads hold the matrices of a few rows in registers: nothing is exchanged while rows and columns
+are normalised in turn. Parts are added in ascending order, however many rows a program has.
 """
 
 from __future__ import annotations
@@ -48,22 +48,23 @@ def reciprocal(x, IN_ASSEMBLY: tl.constexpr):
 
 @triton.jit
 def balanced(logits, iterations, eps, N: tl.constexpr, IN_ASSEMBLY: tl.constexpr):
-    """`sinkhorn` of the first N * N of the logits, in place of them.
+    """`sinkhorn` of the first N * N of the logits of each row [rows, OUT], in place of them.
 
-    Rows and columns are scaled by factors of their own, which meet the matrix at the end.
+    N is even. Rows and columns of a matrix are scaled by factors of their own, which meet it at
+    the end.
     """
-    kind = tl.arange(0, logits.shape[0])
+    kind = tl.arange(0, logits.shape[1])[None, :]
     grown = ()
     for i in tl.static_range(N):
         raw = ()
         for j in tl.static_range(N):
-            value = tl.sum(tl.where(kind == i * N + j, logits, 0.0), 0)
+            value = tl.sum(tl.where(kind == i * N + j, logits, 0.0), 1)
             raw = raw + (value,)  # noqa: RUF005
         most = raw[0]
         for j in tl.static_range(1, N):
             most = tl.maximum(most, raw[j])
         line = ()
-        total = 0.0
+        total = most * 0.0
         for j in tl.static_range(N):
             value = tl.exp(raw[j] - most)
             total += value
@@ -74,8 +75,8 @@ def balanced(logits, iterations, eps, N: tl.constexpr, IN_ASSEMBLY: tl.constexpr
     down = ()
     across = ()
     for j in tl.static_range(N):
-        total = eps
-        for i in tl.static_range(N):
+        total = grown[j] + eps
+        for i in tl.static_range(1, N):
             total += grown[i * N + j]
         across = across + (reciprocal(total, IN_ASSEMBLY),)  # noqa: RUF005
         down = down + (total * 0.0 + 1.0,)  # noqa: RUF005
@@ -83,48 +84,76 @@ def balanced(logits, iterations, eps, N: tl.constexpr, IN_ASSEMBLY: tl.constexpr
         fresh = ()
         for i in tl.static_range(N):
             total = grown[i * N] * across[0]
-            for j in tl.static_range(1, N):
+            other = grown[i * N + 1] * across[1]
+            for j in tl.static_range(2, N, 2):  # two sums, that one need not wait for the other
                 total += grown[i * N + j] * across[j]
-            scale = reciprocal(down[i] * total + eps, IN_ASSEMBLY)
+                other += grown[i * N + j + 1] * across[j + 1]
+            scale = reciprocal(down[i] * (total + other) + eps, IN_ASSEMBLY)
             fresh = fresh + (down[i] * scale,)  # noqa: RUF005
         down = fresh
         fresh = ()
         for j in tl.static_range(N):
             total = grown[j] * down[0]
-            for i in tl.static_range(1, N):
+            other = grown[N + j] * down[1]
+            for i in tl.static_range(2, N, 2):
                 total += grown[i * N + j] * down[i]
-            scale = reciprocal(across[j] * total + eps, IN_ASSEMBLY)
+                other += grown[i * N + N + j] * down[i + 1]
+            scale = reciprocal(across[j] * (total + other) + eps, IN_ASSEMBLY)
             fresh = fresh + (across[j] * scale,)  # noqa: RUF005
         across = fresh
     for i in tl.static_range(N):
         for j in tl.static_range(N):
             value = grown[i * N + j] * down[i] * across[j]
-            logits = tl.where(kind == i * N + j, value, logits)
+            logits = tl.where(kind == i * N + j, value[:, None], logits)
     return logits
 
 
 @triton.jit
-def store_mixes(
-    partial, sums, base, scale, pre, post, matrix, row, width, parts, iterations, norm_eps, eps,
-    IN_ASSEMBLY: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
+def added_parts(
+    partial, row, parts, N: tl.constexpr, OUT: tl.constexpr, AT_ONCE: tl.constexpr
 ):  # fmt: skip
-    """The mixing weights of a row."""
-    part = tl.arange(0, PARTS)
-    near = part < parts
-    kind = tl.arange(0, OUT)
-    place = partial + (row * parts + part)[:, None] * OUT + kind[None, :]
-    raw = tl.sum(tl.load(place, mask=near[:, None], other=0.0), 0)
-    sizes = tl.load(sums + (row * parts + part) * 2, mask=near, other=0.0)
+    """The products of some rows [rows, OUT], of which AT_ONCE parts are under way at once."""
+    kind = tl.arange(0, OUT)[None, :]
     used = kind < N * N + 2 * N
-    gain = tl.load(scale + kind, mask=used, other=0.0)
-    shift = tl.load(base + kind, mask=used, other=0.0)
-    logits = raw * tl.rsqrt(tl.sum(sizes, 0) / (N * width) + norm_eps) * gain + shift
+    place = partial + row[:, None] * (parts * OUT) + kind
+    raw = tl.zeros((row.shape[0], OUT), tl.float32)
+    for first in range(0, parts, AT_ONCE):
+        for k in tl.static_range(AT_ONCE):
+            mask = used & (first + k < parts)
+            raw += tl.load(place + (first + k) * OUT, mask=mask, other=0.0)
+    return raw
+
+
+@triton.jit
+def store_mixes(
+    partial, sums, base, scale, pre, post, matrix, row, rows, width, parts, iterations, norm_eps,
+    eps, IN_ASSEMBLY: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):  # fmt: skip
+    """The mixing weights of some rows. See `mix_norm_kernel`."""
+    kind = tl.arange(0, OUT)  # of one dimension, lest the compiler lay matrices out as these
+    used = kind < N * N + 2 * N
+    gain = tl.load(scale + kind, mask=used, other=0.0)[None, :]
+    shift = tl.load(base + kind, mask=used, other=0.0)[None, :]
+    real = row < rows
+    row = tl.minimum(row, rows - 1).to(tl.int64)
+    if PARTS == 0:
+        sizes = tl.load(sums + row)
+    else:
+        part = tl.arange(0, PARTS)[None, :]
+        place = sums + (row[:, None] * parts + part) * 2
+        sizes = tl.sum(tl.load(place, mask=part < parts, other=0.0), 1)
+    raw = added_parts(partial, row, parts, N, OUT, AT_ONCE)
+    logits = raw * tl.rsqrt(sizes / (N * width) + norm_eps)[:, None] * gain + shift
     opened = tl.sigmoid(logits)
+    kind = kind[None, :]
+    row = row[:, None]
+    real = real[:, None]
     gate = kind - N * N
-    tl.store(pre + row * N + gate, opened + eps, mask=(gate >= 0) & (gate < N))
-    tl.store(post + row * N + gate - N, 2.0 * opened, mask=(gate >= N) & (gate < 2 * N))
+    tl.store(pre + row * N + gate, opened + eps, mask=real & (gate >= 0) & (gate < N))
+    tl.store(post + row * N + gate - N, 2.0 * opened, mask=real & (gate >= N) & (gate < 2 * N))
     even = balanced(logits, iterations, eps, N, IN_ASSEMBLY)
-    tl.store(matrix + row * N * N + kind, even, mask=kind < N * N)
+    tl.store(matrix + row * N * N + kind, even, mask=real & (kind < N * N))
 
 
 @triton.jit
@@ -148,7 +177,7 @@ def norm_row(
         tl.store(x + at, nearest(value, IN_ASSEMBLY), mask=at < width)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["rows", "mixers"])
 def mix_norm_kernel(
     partial,
     sums,
@@ -160,6 +189,7 @@ def mix_norm_kernel(
     post,
     matrix,
     rows,
+    mixers,
     width,
     parts,
     iterations,
@@ -171,18 +201,24 @@ def mix_norm_kernel(
     N: tl.constexpr,
     OUT: tl.constexpr,
     PARTS: tl.constexpr,
+    MIXED: tl.constexpr,
+    AT_ONCE: tl.constexpr,
     BLOCK: tl.constexpr,
     BLOCKS: tl.constexpr,
 ):
-    """The mixing weights of a row, by the first `rows` programs; by the others, its norm."""
+    """The mixing weights of MIXED rows, by the first `mixers` programs; by others a row's norm.
+
+    Of partial [rows, parts, OUT] products, and sums [rows, parts, 2] of the squares of the streams
+    and of `x`; with PARTS 0 sums [rows] of the squares of the streams, and no norms.
+    """
     wait_for_results(EARLY)
-    row = tl.program_id(0).to(tl.int64)
-    if row < rows:
+    one = tl.program_id(0)
+    if PARTS == 0 or one < mixers:
+        some = one * MIXED + tl.arange(0, MIXED)
         store_mixes(
-            partial, sums, base, scale, pre, post, matrix, row, width, parts, iterations, norm_eps,
-            eps, IN_ASSEMBLY, N, OUT, PARTS,
+            partial, sums, base, scale, pre, post, matrix, some, rows, width, parts, iterations,
+            norm_eps, eps, IN_ASSEMBLY, N, OUT, PARTS, AT_ONCE,
         )  # fmt: skip
     else:
-        norm_row(
-            sums, weight, x, row - rows, width, parts, x_eps, IN_ASSEMBLY, PARTS, BLOCK, BLOCKS
-        )
+        row = (one - mixers).to(tl.int64)
+        norm_row(sums, weight, x, row, width, parts, x_eps, IN_ASSEMBLY, PARTS, BLOCK, BLOCKS)

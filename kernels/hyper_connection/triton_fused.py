@@ -31,12 +31,13 @@ FUSED = Tunable(
 )
 """FUSED 0: by the launches of `kernels.hyper_connection.triton_cuda_narrow`."""
 TUNABLES = (FUSED,)
-FEW_ROWS = 512  # 2,048 and more were slower so on an H200, 128 and fewer faster
+FEW_ROWS, SOME_ROWS = 64, 512  # 2,048 and more were slower so on an H200
 ROWS = 16  # of a tile, the narrow side of a matrix instruction
 BLOCK = 128  # columns of a part: the order of sums
 WARPS, REGISTERS = 8, 128  # two programs to a processor
 LEAST_PARTS = 2
 NORM_BLOCK = 1024  # of a row, by one warp
+AT_ONCE = 40  # parts whose products are under way at once: all of 5,120 columns
 
 
 @triton.jit
@@ -135,7 +136,8 @@ def between_sublayers(
     Few rows and many may be added up in different orders.
     """
     rows, n, width = streams.shape
-    config = chosen(FUSED, f"{n} streams of {width}, {'few' if rows <= FEW_ROWS else 'many'} rows")
+    count = "few" if rows <= FEW_ROWS else "some" if rows <= SOME_ROWS else "many"
+    config = chosen(FUSED, f"{n} streams of {width}, {count} rows")
     if rows and config["FUSED"]:
         return _fused(y, streams, mixed, weight, eps, mixing, config)
     return between_apart(y, streams, mixed, weight, eps, mixing)
@@ -180,7 +182,7 @@ def _fused(
         post=torch.empty((rows, n), **kind),
         matrix=torch.empty((rows, n, n), **kind),
     )
-    mix_norm_kernel[(2 * rows,)](
+    mix_norm_kernel[(2 * rows,)](  # a warp each
         partial,
         sums,
         mixing.turned_base,
@@ -189,6 +191,7 @@ def _fused(
         x,
         *fresh,
         rows,
+        rows,
         width,
         parts,
         mixing.sinkhorn_iterations,
@@ -196,6 +199,8 @@ def _fused(
         mixing.eps,
         eps,
         PARTS=max(triton.next_power_of_2(parts), LEAST_PARTS),
+        MIXED=1,
+        AT_ONCE=min(AT_ONCE, parts),
         BLOCK=NORM_BLOCK,
         BLOCKS=triton.cdiv(width, NORM_BLOCK),
         num_warps=1,

@@ -45,10 +45,14 @@ BY_ROWS = (
     + """
 from kernels import tolerance, tuning
 from kernels.cases import _streams
-from kernels.hyper_connection import triton_cuda, triton_fused, triton_invariant
+from kernels.hyper_connection import (
+    triton_cuda, triton_cuda_narrow, triton_fused, triton_invariant
+)
+from kernels.tuning import forced
 
 cpu = torch.device("cpu")
-triton_fused.FEW_ROWS = 20
+triton_fused.FEW_ROWS = triton_fused.SOME_ROWS = 20
+triton_cuda_narrow.FEW_ROWS = 20  # more are mixed by several in a warp
 of_320 = {"few": {"FUSED": 1, "TILES": 1}, "many": {"FUSED": 0, "TILES": 1}}
 table = {f"4 streams of 320, {rows} rows": config for rows, config in of_320.items()}
 tuning.table = lambda name: {"None": table} if name == "between_fused" else {}
@@ -64,6 +68,9 @@ assert same(many, triton_invariant.between_sublayers(*few)), "37 rows are served
 assert not same(many, triton_cuda.between_sublayers(*few)), "20 rows by the fused launches"
 alone = triton_invariant.between_sublayers(*arguments), triton_invariant.between_sublayers(*few)
 assert same(*alone)
+one_group = {"ROWS": 16, "GROUPS": 1, "num_warps": 4, "num_stages": 2}
+with forced(triton_cuda_narrow.PRODUCT, one_group):
+    assert same(triton_invariant.between_sublayers(*arguments), alone[1]), "tiles after another"
 wide = _streams("between_sublayers", 3, 320).make(37, torch.bfloat16, cpu)
 alone = triton_invariant.between_sublayers(*wide), triton_invariant.between_sublayers(
     *tolerance.first_rows(wide, 37, 20)
