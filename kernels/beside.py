@@ -2,8 +2,8 @@
 
 Where there are few rows, kernels are short and leave most of a device idle: independent ones run
 at once. In a captured graph they become branches. Memory stays safe as long as
-- what a work reads is held until its result is asked for: nothing that the caller allocates in
-  the meantime may lie there, so a `Later` holds the work, and with it all that it closes over;
+- what a work reads is held until its caller's stream has waited for it: nothing that the caller
+  allocates in the meantime may lie there, so a `Later` holds the work and all that it closes over;
 - nobody touches what a work makes before the result was asked for.
 """
 
@@ -52,21 +52,28 @@ def _in_lane(one: Lane) -> Generator[None, None, None]:
 
 
 class Later(Generic[T_co]):
-    """A value that the caller's stream may read from `result` on."""
+    """A value that a stream may read once it has asked for the result.
 
-    def __init__(self, value: T_co, work: Callable[[], object], ended: torch.Event | None) -> None:
-        self._value = value
-        self._held: Callable[[], object] | None = work
-        self._ended = ended
+    It holds what the work reads; whoever launched that keeps the `Later` until its own stream has
+    waited for the work, by `result` or through a stream that did.
+    """
+
+    def __init__(
+        self,
+        value: T_co,
+        work: Callable[[], object] | None = None,
+        ended: torch.Event | None = None,
+    ) -> None:
+        self._value, self._held, self._ended = value, work, ended
 
     def result(self) -> T_co:
-        """Let what the caller launches from now on wait for the work; the host does not wait.
+        """Let what is launched here from now on wait for the work; the host does not wait.
 
-        The first caller does; others of it must follow that one's stream.
+        Others than the first to ask must follow the stream that was.
         """
         if self._ended is not None:
             torch.accelerator.current_stream(self._ended.device).wait_event(self._ended)
-        self._ended = self._held = None
+        self._ended = None
         return self._value
 
 
@@ -91,7 +98,7 @@ class Beside:
         """
         stream = self._stream
         if stream is None or not self.suits(rows):
-            return Later(work(), work, None)
+            return Later(work())
         stream.wait_stream(torch.accelerator.current_stream(stream.device))
         with stream, _in_lane(self._lane):
             return Later(work(), work, stream.record_event())

@@ -55,7 +55,7 @@ def test_work_begins_after_what_was_launched_and_is_waited_for_where_its_result_
     assert told.count("main waits for side") == 1, "once is enough"
 
 
-def test_what_a_work_reads_is_held_until_its_result_is_asked_for(told):
+def test_what_a_work_reads_is_held_with_its_result(told):
     class Held:
         """An input that tells when it goes."""
 
@@ -67,7 +67,20 @@ def test_what_a_work_reads_is_held_until_its_result_is_asked_for(told):
     assert seen() is not None
     later.result()
     gc.collect()
+    assert seen() is not None, "another stream may have asked"
+    del later
+    gc.collect()
     assert seen() is None
+
+
+def test_what_ran_at_once_holds_nothing():
+    held = torch.ones(1)
+    seen = weakref.ref(held)
+    later = Beside().start(lambda held=held: 7, 1)
+    del held
+    gc.collect()
+    assert seen() is None
+    assert later.result() == 7
 
 
 def test_a_work_that_runs_beside_others_has_a_lane_of_its_own(told):

@@ -93,10 +93,10 @@ class DeepseekV41Model:
         self, batch: ForwardBatch, caches: CacheStorage, capture: Capture | None = None
     ) -> ForwardOutput:
         """See the protocol. Layers that ran no row leave nothing in `capture`."""
+        stream = Stream.start(self._embedding, batch.token_ids, self._config.hc_mult)
         step = Step(batch, caches, self._rope, self._sizes(caches), self._lanes)
         memories = self._remember(step)
         prepared = step.start_ahead(partial(self._prepare, step), len(batch.token_ids))
-        stream = Stream.start(self._embedding, batch.token_ids, self._config.hc_mult)
         taps: list[Later[Tensor]] = []
         for layer in self._layers:
             plan = layer.attention.plan
@@ -149,6 +149,8 @@ class DeepseekV41Model:
         for layer in self._layers:
             if layer.attention.compressor is not None:
                 layer.attention.compressor.prepare(step)
+            if layer.attention.indexer is not None and step.encoder.rows.sizes.reads_caches:
+                step.encoder.visible_counts(layer.attention.indexer.ratio)
 
     def _after(self, layer: int) -> Block | None:
         """The next layer, where it reads the streams as `layer` leaves them."""

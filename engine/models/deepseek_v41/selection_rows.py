@@ -28,7 +28,7 @@ def start_weights(indexer: Indexer, x: Tensor, step: Step) -> Later[Tensor] | No
     """What queries count, which needs no query; None where nothing is scored."""
     if step.half.rows.end_position // indexer.ratio <= indexer.topk:
         return None
-    return step.start_beside(partial(indexer.weights, x), len(x))
+    return step.start_ahead(partial(indexer.weights, x), len(x))
 
 
 def publish_rows(
@@ -47,7 +47,7 @@ def publish_rows(
         step.published_rows = PublishedRows(index=index, candidates=candidates)
         return
     queries, weights = indexer.queries(low_rank, turn), counted.result()
-    counts, keys = (rows.positions + 1) // indexer.ratio, index_name(indexer.owner)
+    counts, keys = step.half.visible_counts(indexer.ratio), index_name(indexer.owner)
     at_once = max(1, SCORE_BYTES // (4 * context))
     found = [
         _select(

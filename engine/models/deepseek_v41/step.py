@@ -42,6 +42,7 @@ class Half:
     plain: Rotation
     stretched: Rotation
     writes: dict[int, tuple[Tensor | None, Tensor]] = field(default_factory=dict)
+    counts: dict[int, Tensor] = field(default_factory=dict)
 
     @classmethod
     def build(cls, rows: RowSet, rope: Rope) -> Half:
@@ -55,6 +56,12 @@ class Half:
     def turn(self, ratio: int) -> Rotation:
         """Rotation for a layer of this ratio."""
         return self.stretched if ratio else self.plain
+
+    def visible_counts(self, ratio: int) -> Tensor:
+        """Global rows that each row may see: [rows]."""
+        if ratio not in self.counts:
+            self.counts[ratio] = (self.rows.positions + 1) // ratio
+        return self.counts[ratio]
 
     def write_ring(self, caches: CacheStorage, name: str, values: Tensor) -> None:
         """Keep the newest rows of each sequence in a ring group."""
