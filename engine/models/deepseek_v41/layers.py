@@ -51,7 +51,7 @@ class Stream(NamedTuple):
     def start(cls, embedding: Tensor, ids: Tensor, n: int) -> Stream:
         """n copies of the embeddings of ids [rows]; the first sublayer reads the first copy."""
         each = ids.unsqueeze(1).expand(-1, n).flatten()
-        streams = embedding.index_select(0, each).unflatten(0, (-1, n))
+        streams = embedding[each].unflatten(0, (-1, n))  # ids of padding may be negative
         wide = at_least_float32(streams.dtype)
         pre = torch.zeros(len(ids), n, dtype=wide, device=streams.device)
         pre[:, :1].fill_(1)
