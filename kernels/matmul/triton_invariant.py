@@ -54,8 +54,9 @@ def invariant_kernel(
     row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     part = tl.program_id(2).to(tl.int64)
     at = tl.arange(0, BLOCK)
-    # Rows and columns beyond the last repeat the first, and are not stored.
-    held_row = tl.where(row < rows, row, 0).to(tl.int64) * groups + group
+    # Columns beyond the last repeat the first, and are not stored; rows beyond are not read.
+    inside = (row < rows)[:, None]
+    held_row = row.to(tl.int64) * groups + group
     held_column = tl.where(column < outputs, column, 0) + group.to(tl.int64) * outputs
     values = x + held_row[:, None] * inputs + at[None, :]
     weights = weight + held_column[:, None] * inputs + at[None, :]
@@ -64,16 +65,16 @@ def invariant_kernel(
     total = tl.zeros((ROWS, OUT), tl.float32)
     for here in range(start, end, BLOCK):
         if EVEN:
-            left = tl.load(values + here)
+            left = tl.load(values + here, mask=inside, other=0.0)
             right = tl.load(weights + here)
         else:
             near = (here + at < inputs)[None, :]
-            left = tl.load(values + here, mask=near, other=0.0)
+            left = tl.load(values + here, mask=inside & near, other=0.0)
             right = tl.load(weights + here, mask=near, other=0.0)
         total = tl.dot(left, tl.trans(right), total, input_precision="ieee")
     place = (part * rows + row) * groups + group
     to = out + place[:, None] * outputs + column[None, :]
-    tl.store(to, total, mask=(row < rows)[:, None] & (column < outputs)[None, :])
+    tl.store(to, total, mask=inside & (column < outputs)[None, :])
 
 
 @dataclass(frozen=True)
