@@ -6,10 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-POINTERS = (
-    "*bf16", "*fp16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64",
-    "*u8", "*u16", "*u32", "*u64",
-)  # fmt: skip
+POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +199,7 @@ def _caches() -> Iterator[Launch]:
     yield Launch(
         address="kernels.attention.triton_cuda:join_kernel",
         types=typed("tops sink cos sin", "*fp32")
-        | {"parts": "*fp16", "out": "*bf16"}
+        | typed("parts out", "*bf16")
         | typed("heads splits turn_width", "i32"),
         constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True, "IS_EARLY": True},
         warps=4,
@@ -216,7 +213,8 @@ def _hopper_attention() -> Iterator[Launch]:
     ):  # fmt: skip
         yield Launch(
             address="kernels.attention.triton_hopper:attend_kernel",
-            types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp16", "factor": "fp32"}
+            types=typed("queries out", "*bf16")
+            | {"factor": "fp32"}
             | typed("own chosen", "*u8")
             | typed("index slots positions floors", "*i64")
             | typed("cos sin sink tops", "*fp32")
