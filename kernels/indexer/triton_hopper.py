@@ -23,6 +23,8 @@ STAGES = 4  # of queries that share keys
 NARROWEST = 16  # heads of a product
 MOST_HEADS = 128
 LEAST_PAGE = 4
+FEW_QUERIES = 32
+SHORT_CONTEXT = 8192
 OWN = Tunable(
     name="score_own",
     op="score_rows",
@@ -82,7 +84,7 @@ def _launch_own(
 ) -> None:
     rows, heads = queries.shape[:2]
     context = out.shape[1]
-    config = chosen(OWN, "any")
+    config = chosen(OWN, _class_of(rows, context))
     each = tiles_of_program(rows, triton.cdiv(context, KEYS.value), config["PROGRAMS"])
     spans = triton.cdiv(context, each * KEYS.value)
     most = {"maxnreg": config["maxnreg"]} if config["maxnreg"] else {}
@@ -102,13 +104,18 @@ def _launch_shared(
     at_once = processors(queries.device)
     each = queries_of_program(shared, tables * tiles, COLUMNS.value // heads, at_once)
     groups = triton.cdiv(shared, each)
-    is_split = chosen(SHARED, "any")["SPLIT"] == 1
+    is_split = chosen(SHARED, _class_of(shared, context))["SPLIT"] == 1
     kernel = score_split_kernel if is_split else score_many_kernel
     kernel[(tables * tiles * groups,)](
         queries, weights, keys.tensor, pages.table, counts, out, context, tiles, groups, shared,
         each, pages.table.stride(0), SHIFT=pages.rows_per_block.bit_length() - 1, HEADS=heads,
         STAGES=STAGES, num_warps=4 if is_split else 8,
     )  # fmt: skip
+
+
+def _class_of(queries: int, context: int) -> str:
+    rows = "few" if queries <= FEW_QUERIES else "many"
+    return f"{rows} queries, {'long' if context > SHORT_CONTEXT else 'short'} context"
 
 
 def tiles_of_program(rows: int, tiles: int, programs: int) -> int:
