@@ -291,11 +291,13 @@ def _hopper_selection() -> Iterator[Launch]:
         | {"keys": "*u8", "out": "*fp32"}
         | typed("table counts", "*i64")
     )
-    for shift in (4, 6, 7):  # pages of less than a tile, and of a whole one
+    for shift, stages in product(
+        (4, 6, 7), (2, 3)
+    ):  # pages of less than a tile, and of a whole one
         yield Launch(
             address="kernels.indexer.triton_hopper_own:score_own_kernel",
             types=pointers | typed("heads context spans each table_stride", "i32"),
-            constants={"SHIFT": shift, "HEADS": 32},
+            constants={"SHIFT": shift, "HEADS": 32, "STAGES": stages},
             even=("heads", "context"),
             architectures=(90,),
         )

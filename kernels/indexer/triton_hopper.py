@@ -29,10 +29,17 @@ OWN = Tunable(
     name="score_own",
     op="score_rows",
     implementation="gluon",
-    default={"PROGRAMS": 400, "maxnreg": 0},
+    default={"STAGES": 3, "PROGRAMS": 400, "maxnreg": 0},
     candidates=tuple(
-        {"PROGRAMS": programs, "maxnreg": most}
-        for programs, most in ((400, 0), (800, 0), (1600, 0), (528, 128), (1056, 128))
+        {"STAGES": stages, "PROGRAMS": programs, "maxnreg": most}
+        for stages, programs, most in (
+            (3, 400, 0),
+            (3, 800, 0),
+            (3, 1600, 0),
+            (2, 400, 0),
+            (2, 528, 128),
+            (2, 1056, 128),
+        )
     ),
 )
 SHARED = Tunable(
@@ -91,7 +98,8 @@ def _launch_own(
     score_own_kernel[(rows * spans,)](
         queries, weights, keys.tensor, pages.table, counts, out, heads, context, spans, each,
         pages.table.stride(0), SHIFT=pages.rows_per_block.bit_length() - 1,
-        HEADS=max(triton.next_power_of_2(heads), NARROWEST), num_warps=4, **most,
+        HEADS=max(triton.next_power_of_2(heads), NARROWEST), STAGES=config["STAGES"], num_warps=4,
+        **most,
     )  # fmt: skip
 
 

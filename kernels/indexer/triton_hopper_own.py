@@ -14,6 +14,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     async_copy,
     fence_async_shared,
     warpgroup_mma,
+    warpgroup_mma_init,
     warpgroup_mma_wait,
 )
 
@@ -98,52 +99,49 @@ def copy_tile(keys, page, tile, last, stage, SHIFT: gl.constexpr):
 
 
 @gluon.jit
-def half_words(stage, HALF: gl.constexpr):
-    """Of 64 keys of a tile: scales (int32 [64]), and words 0 to 3 of each group."""
-    LAYOUT: gl.constexpr = group_layout()
-    BY_GROUP: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(3, LAYOUT))
+def factors_of(stage, HALF: gl.constexpr):
+    """Of each group of 64 keys of a tile."""
+    BY_GROUP: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(3, group_layout()))
     scales = stage.slice(16, 16)._reinterpret(
         gl.int32, [KEYS], gl.PaddedSharedLayout.with_identity_for([[1, 16]], [KEYS], [0])
     )
+    four = scales.slice(64 * HALF, 64).load(gl.SliceLayout(1, BY_GROUP))
+    group = gl.arange(0, 4, gl.SliceLayout(0, BY_GROUP))
+    factor = scale_factor((four[:, None] >> (8 * group[None, :])) & 255)
+    return gl.expand_dims(gl.expand_dims(factor, 2), 3)
+
+
+@gluon.jit
+def decoded(stage, factor, HALF: gl.constexpr, WORD: gl.constexpr, PRODUCT: gl.constexpr):
+    """Of 64 keys of a tile, the values of a word of each group: bfloat16 [64, 32] by value of a
+    half, group and half, the last fastest.
+    """
     halves = stage._reinterpret(
         gl.int16,
         [KEYS, 4, 4, 2],
         gl.PaddedSharedLayout.with_identity_for([[32, 2]], [KEYS, 4, 4, 2], [3, 2, 1, 0]),
-    ).slice(64 * HALF, 64, dim=0)
-    return (  # word by word: they begin at any multiple of 4 bytes, and two would be read by 8
-        scales.slice(64 * HALF, 64).load(gl.SliceLayout(1, BY_GROUP)),
-        halves.slice(0, 1, dim=2).load(LAYOUT),
-        halves.slice(1, 1, dim=2).load(LAYOUT),
-        halves.slice(2, 1, dim=2).load(LAYOUT),
-        halves.slice(3, 1, dim=2).load(LAYOUT),
     )
+    # One word: they begin at any multiple of 4 bytes, and two would be read by 8.
+    word = halves.slice(64 * HALF, 64, dim=0).slice(WORD, 1, dim=2).load(group_layout())
+    planes = gl.permute(planes_of(word, factor), (0, 2, 4, 5, 1, 3))
+    return gl.convert_layout(gl.reshape(planes, (64, 32)), gl.DotOperandLayout(0, PRODUCT, 2))
 
 
 @gluon.jit
-def decoded(words, PRODUCT: gl.constexpr):
-    """bfloat16 [64, WIDTH] by word, value of a half, group and half, the last fastest."""
-    scales, first, second, third, fourth = words
-    BY_WORD: gl.constexpr = gl.SliceLayout(3, group_layout())
-    group = gl.arange(0, 4, gl.SliceLayout(0, gl.SliceLayout(2, BY_WORD)))
-    factor = scale_factor((scales[:, None] >> (8 * group[None, :])) & 255)
-    factor = gl.expand_dims(gl.expand_dims(factor, 2), 3)
-    low = gl.join(planes_of(first, factor), planes_of(third, factor))
-    high = gl.join(planes_of(second, factor), planes_of(fourth, factor))
-    planes = gl.permute(gl.join(low, high), (0, 2, 6, 7, 4, 5, 1, 3))
-    values = gl.reshape(planes, (64, WIDTH))
-    return gl.convert_layout(values, gl.DotOperandLayout(0, PRODUCT, 2))
-
-
-@gluon.jit
-def ordered_queries(queries, row, heads, tile, HEADS: gl.constexpr):
-    """The heads of a query to shared memory [HEADS, WIDTH], in the order of `decoded`."""
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 8], [2, 16], [gl.num_warps(), 1], [1, 0])
-    head = gl.arange(0, HEADS, gl.SliceLayout(1, LAYOUT))
-    column = gl.arange(0, WIDTH, gl.SliceLayout(0, LAYOUT))
-    here = queries + (row * heads + head[:, None]) * WIDTH + column[None, :]
-    value = gl.load(here, mask=(head < heads)[:, None], other=0.0)
-    value = gl.permute(gl.reshape(value, (HEADS, 4, 4, 2, 4)), (0, 2, 4, 1, 3))
-    tile.store(gl.reshape(value, (HEADS, WIDTH)))
+def ordered_queries(queries, row, heads, tiles, HEADS: gl.constexpr):
+    """The heads of a query to shared memory [4 words, HEADS, 32], in the order of `decoded`."""
+    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 1, 8], [8, 4, 1], [4, 1, 1], [2, 1, 0])
+    BY_GROUP: gl.constexpr = gl.SliceLayout(2, LAYOUT)
+    head = gl.arange(0, HEADS, gl.SliceLayout(1, BY_GROUP))
+    group = gl.arange(0, 4, gl.SliceLayout(0, BY_GROUP))
+    value = gl.arange(0, 8, gl.SliceLayout(0, gl.SliceLayout(0, LAYOUT)))
+    here = queries + (row * heads + head[:, None]) * WIDTH + 32 * group[None, :]
+    here = gl.expand_dims(here, 2) + gl.expand_dims(value[None, :], 0)
+    inside = gl.expand_dims((head < heads)[:, None], 2)
+    for word in gl.static_range(4):
+        values = gl.load(here + 8 * word, mask=inside, other=0.0)
+        values = gl.permute(gl.reshape(values, (HEADS, 4, 2, 4)), (0, 3, 1, 2))
+        tiles.index(word).store(gl.reshape(values, (HEADS, 32)))
     fence_async_shared()
     barrier()
 
@@ -163,9 +161,10 @@ def score_own_kernel(
     table_stride,
     SHIFT: gl.constexpr,
     HEADS: gl.constexpr,
+    STAGES: gl.constexpr,
 ):
-    """One query against `each` tiles of keys of its own. While one half of a tile is multiplied,
-    the other is decoded, or its products are added up.
+    """One query against `each` tiles of keys of its own. What is decoded is multiplied while the
+    next is decoded, of one half of a tile and the other in turn.
     """
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 16])
     LANE: gl.constexpr = gl.BlockedLayout([1], [32], [4], [0])
@@ -186,15 +185,17 @@ def score_own_kernel(
         last = end - 1
         words = keys.to(gl.pointer_type(gl.int32), bitcast=True)
         query = gl.allocate_shared_memory(
-            gl.bfloat16, [HEADS, WIDTH], gl.NVMMASharedLayout(128, 16, rank=2)
+            gl.bfloat16, [4, HEADS, 32], gl.NVMMASharedLayout(64, 16, rank=2)
         )
         stages = gl.allocate_shared_memory(
-            gl.int32, [2, 32 * KEYS], gl.SwizzledSharedLayout(1, 1, 1, [0])
+            gl.int32, [STAGES, 32 * KEYS], gl.SwizzledSharedLayout(1, 1, 1, [0])
         )
         copy_tile(words, page, start, last, stages.index(0), SHIFT)
         page = next_page
+        if STAGES > 2:
+            copy_tile(words, page, start + KEYS, last, stages.index(1), SHIFT)
+            page = pages_of(pages, start + 2 * KEYS, last, SHIFT)
         ordered_queries(queries, row, heads, query, HEADS)
-        columns = query.permute((1, 0))
         head = gl.arange(0, HEADS, gl.SliceLayout(0, PRODUCT))
         share = gl.load(weights + row * heads + head, mask=head < heads, other=0.0)
         share = share.to(gl.float32) * LIFT
@@ -202,18 +203,25 @@ def score_own_kernel(
         key = gl.arange(0, 64, gl.SliceLayout(1, PRODUCT))
         held = gl.to_tensor(0)
         for tile in range(start, end, KEYS):
-            async_copy.wait_group(0)
+            async_copy.wait_group(STAGES - 2)
             barrier()
-            values = decoded(half_words(stages.index(held), 0), PRODUCT)
-            first = warpgroup_mma(values, columns, none, use_acc=False, is_async=True)
-            high = half_words(stages.index(held), 1)
-            held = 1 - held
-            copy_tile(words, page, tile + KEYS, last, stages.index(held), SHIFT)
-            page = pages_of(pages, tile + 2 * KEYS, last, SHIFT)
-            values = decoded(high, PRODUCT)
-            second = warpgroup_mma(values, columns, none, use_acc=False, is_async=True)
+            stage = stages.index(held)
+            free = stages.index(gl.where(held == 0, STAGES, held) - 1)
+            held = gl.where(held + 1 == STAGES, 0, held + 1)
+            copy_tile(words, page, tile + (STAGES - 1) * KEYS, last, free, SHIFT)
+            page = pages_of(pages, tile + STAGES * KEYS, last, SHIFT)
+            low, high = factors_of(stage, 0), factors_of(stage, 1)
+            first = warpgroup_mma_init(none)
+            second = warpgroup_mma_init(none)
+            for word in gl.static_range(4):  # read late: the compiler decodes as soon as it can
+                columns = query.index(word).permute((1, 0))
+                values = decoded(stage, low, 0, word, PRODUCT)
+                first = warpgroup_mma(values, columns, first, use_acc=word > 0, is_async=True)
+                values = decoded(stage, high, 1, word, PRODUCT)
+                second = warpgroup_mma(values, columns, second, use_acc=word > 0, is_async=True)
             first, second = warpgroup_mma_wait(0, deps=[first, second])
             at = tile + key
             gl.store(here + at, gl.sum(doubled(first) * share[None, :], 1), mask=at < end)
             at += 64
             gl.store(here + at, gl.sum(doubled(second) * share[None, :], 1), mask=at < end)
+        async_copy.wait_group(0)
