@@ -28,11 +28,18 @@ from kernels.cache_ops.triton_hopper import barrier
 from kernels.grouped_matmul import triton_fp8, triton_invariant
 from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_cuda import combined
-from kernels.grouped_matmul.triton_hopper_stores import store_gated, store_pairs
+from kernels.grouped_matmul.triton_hopper_stores import (
+    store_gated,
+    store_pairs,
+    sum_layout,
+    taken_pairs,
+    taken_shares,
+)
 from kernels.grouped_matmul.triton_spread import spread
 from kernels.grouped_matmul.triton_tiles import Tiles
 from kernels.matmul.weights import Mxfp4Weight
 from kernels.quantize.triton_operands import UP
+from kernels.tuning import Tunable, chosen
 
 TILE = 128  # pairs
 STEP = gl.constexpr(128)  # inputs at a time
@@ -89,6 +96,12 @@ def group_layout():
     )
 
 
+@gluon.constexpr_function
+def left_layout(rows):
+    """Of their left operand."""
+    return gl.DotOperandLayout(0, sum_layout(rows), 2)
+
+
 @gluon.jit
 def operand(word, factor, IS_HIGH: gl.constexpr, LAYOUT: gl.constexpr):
     """Two of the four nibbles of words [64, 4, 8] as a left operand [64, 64]."""
@@ -124,47 +137,60 @@ def taken_words(words, number, half):
 
 
 @gluon.jit
+def taken_rows(rows, stage, ROWS: gl.constexpr):
+    """The two halves of the inputs of a stage, [64, ROWS] each."""
+    x = rows.index(2 * stage).slice(0, ROWS, dim=0).permute((1, 0))
+    y = rows.index(2 * stage + 1).slice(0, ROWS, dim=0).permute((1, 0))
+    return x, y
+
+
+@gluon.jit
+def scale_places(scales, first_row, second_row, WIDTH: gl.constexpr):
+    """Where the scales of the first step of 64 rows of each of two matrices lie."""
+    SCALES: gl.constexpr = gl.SliceLayout(2, group_layout())
+    row = gl.arange(0, 64, gl.SliceLayout(1, SCALES))
+    at = row[:, None] * (WIDTH // 32) + gl.arange(0, 4, gl.SliceLayout(0, SCALES))[None, :]
+    return scales + first_row * (WIDTH // 32) + at, scales + second_row * (WIDTH // 32) + at
+
+
+@gluon.jit
 def multiply(
     rings, scales, first_row, second_row, done, half: gl.constexpr,
     ROWS: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The products of 64 rows of each of two matrices: float32 [64, ROWS] twice."""
+    """The products of 64 rows of each of two matrices: float32 [64, ROWS] twice.
+
+    To write what a product reads while it runs makes the assembler wait for each instruction: the
+    other group of warps multiplies while this one unpacks.
+    """
     rows, words, full, empty = rings
-    SUMS: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, ROWS, 16])
-    LEFT: gl.constexpr = gl.DotOperandLayout(0, SUMS, 2)
-    SCALES: gl.constexpr = gl.SliceLayout(2, group_layout())
-    STEPS: gl.constexpr = WIDTH // STEP
-    row = gl.arange(0, 64, gl.SliceLayout(1, SCALES))
-    at = row[:, None] * (WIDTH // 32) + gl.arange(0, 4, gl.SliceLayout(0, SCALES))[None, :]
-    here = scales + first_row * (WIDTH // 32) + at
-    there = scales + second_row * (WIDTH // 32) + at
-    first = gl.zeros([64, ROWS], gl.float32, SUMS)
-    second = gl.zeros([64, ROWS], gl.float32, SUMS)
+    LEFT: gl.constexpr = left_layout(ROWS)
+    LAST: gl.constexpr = WIDTH // STEP - 1
+    here, there = scale_places(scales, first_row, second_row, WIDTH)
+    first = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
+    second = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
     first_scale, second_scale = gl.load(here), gl.load(there)
-    ahead = 4 if STEPS > 1 else 0
+    ahead = gl.minimum(1, LAST) * 4
     next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
-    for k in range(STEPS):
+    for k in range(WIDTH // STEP):
         step = done + k
         stage = step % STAGES
         first_factor, second_factor = factors(first_scale), factors(second_scale)
         if ROWS >= 128:  # a step lasts longer, and registers are fewer
-            ahead = gl.minimum(k + 1, STEPS - 1) * 4
+            ahead = gl.minimum(k + 1, LAST) * 4
             first_scale, second_scale = gl.load(here + ahead), gl.load(there + ahead)
         else:
-            ahead = gl.minimum(k + 2, STEPS - 1) * 4
+            ahead = gl.minimum(k + 2, LAST) * 4
             first_scale, second_scale = next_first, next_second
             next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
         mbarrier.wait(full.index(stage), step // STAGES & 1)
         word = taken_words(words, 2 * stage, half)
         other = taken_words(words, 2 * stage + 1, half)
-        x = rows.index(2 * stage).slice(0, ROWS, dim=0).permute((1, 0))
-        y = rows.index(2 * stage + 1).slice(0, ROWS, dim=0).permute((1, 0))
+        x, y = taken_rows(rows, stage, ROWS)
         a = operand(word, first_factor, False, LEFT)
         b = operand(other, second_factor, False, LEFT)
         c = operand(word, first_factor, True, LEFT)
         d = operand(other, second_factor, True, LEFT)
-        # To write what a product reads while another runs makes the assembler wait for each:
-        # it is the other group of warps that multiplies meanwhile.
         first = warpgroup_mma(a, x, first, is_async=True)
         second = warpgroup_mma(b, x, second, is_async=True)
         first = warpgroup_mma(c, y, first, is_async=True)
@@ -176,22 +202,120 @@ def multiply(
 
 
 @gluon.jit
+def multiply_ahead(
+    rings, scales, first_row, second_row, done, half: gl.constexpr,
+    ROWS: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
+):  # fmt: skip
+    """The same sums in the same order: one half of the inputs of a step is unpacked while the
+    other is multiplied.
+
+    The assembler would move what it unpacks behind the wait for the product, were it not for the
+    loop in between that waits for a barrier, which for the first half has been met.
+    """
+    rows, words, full, empty = rings
+    LEFT: gl.constexpr = left_layout(ROWS)
+    LAST: gl.constexpr = WIDTH // STEP - 1
+    here, there = scale_places(scales, first_row, second_row, WIDTH)
+    first = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
+    second = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
+    first_factor, second_factor = factors(gl.load(here)), factors(gl.load(there))
+    ahead = gl.minimum(1, LAST) * 4
+    first_scale, second_scale = gl.load(here + ahead), gl.load(there + ahead)
+    ahead = gl.minimum(2, LAST) * 4
+    next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
+    stage = done % STAGES
+    mbarrier.wait(full.index(stage), done // STAGES & 1)
+    word, other = taken_words(words, 2 * stage, half), taken_words(words, 2 * stage + 1, half)
+    a = operand(word, first_factor, False, LEFT)
+    b = operand(other, second_factor, False, LEFT)
+    for k in range(1, WIDTH // STEP):
+        following = (done + k) % STAGES
+        is_odd = (done + k) // STAGES & 1
+        x, y = taken_rows(rows, stage, ROWS)
+        first_sum = warpgroup_mma(a, x, first, is_async=True)
+        second_sum = warpgroup_mma(b, x, second, is_async=True)
+        c = operand(word, first_factor, True, LEFT)
+        d = operand(other, second_factor, True, LEFT)
+        first_factor, second_factor = factors(first_scale), factors(second_scale)
+        if ROWS >= 128:
+            ahead = gl.minimum(k + 1, LAST) * 4
+            first_scale, second_scale = gl.load(here + ahead), gl.load(there + ahead)
+        else:
+            ahead = gl.minimum(k + 2, LAST) * 4
+            first_scale, second_scale = next_first, next_second
+            next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
+        mbarrier.wait(full.index(following), is_odd)
+        first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
+        first_sum = warpgroup_mma(c, y, first, is_async=True)
+        second_sum = warpgroup_mma(d, y, second, is_async=True)
+        word = taken_words(words, 2 * following, half)
+        other = taken_words(words, 2 * following + 1, half)
+        a = operand(word, first_factor, False, LEFT)
+        b = operand(other, second_factor, False, LEFT)
+        mbarrier.wait(full.index(following), is_odd)
+        first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
+        barrier()  # all four warps have read the stage
+        mbarrier.arrive(empty.index(stage))
+        stage = following
+    x, y = taken_rows(rows, stage, ROWS)
+    c = operand(word, first_factor, True, LEFT)
+    d = operand(other, second_factor, True, LEFT)
+    first_sum = warpgroup_mma(a, x, first, is_async=True)
+    second_sum = warpgroup_mma(b, x, second, is_async=True)
+    first_sum = warpgroup_mma(c, y, first_sum, is_async=True)
+    second_sum = warpgroup_mma(d, y, second_sum, is_async=True)
+    first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
+    barrier()
+    mbarrier.arrive(empty.index(stage))
+    return first, second
+
+
+@gluon.jit
+def products(
+    rings, scales, first_row, second_row, done, half: gl.constexpr,
+    ROWS: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+):  # fmt: skip
+    """The sums of either, as the number of rows wants it."""
+    if ROWS <= AHEAD:
+        first, second = multiply_ahead(
+            rings, scales, first_row, second_row, done, half, ROWS, WIDTH, STAGES
+        )
+    else:
+        first, second = multiply(
+            rings, scales, first_row, second_row, done, half, ROWS, WIDTH, STAGES
+        )
+    return first, second
+
+
+@gluon.jit
 def multiply_and_store(
     rings, scales, shares, order, out, expert, start, end, column, limit, done,
     half: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, OUTPUTS: gl.constexpr,
-    IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
+    IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr,
 ):  # fmt: skip
     """One unit of work of a group of warps."""
     mine = column + 64 * half
     if IS_UP:
         row = expert.to(gl.int64) * (2 * OUTPUTS) + mine
-        gate, up = multiply(rings, scales, row, row + OUTPUTS, done, half, ROWS, WIDTH, STAGES)
-        store_gated(gate, up, shares, out, start, end, column, limit, half, OUTPUTS, GROUP)
+        if ROWS < 128:  # in time, where there are registers
+            share = taken_shares(shares, start, end, ROWS)
+        gate, up = products(
+            rings, scales, row, row + OUTPUTS, done, half, ROWS, WIDTH, STAGES, AHEAD
+        )
+        if ROWS >= 128:
+            share = taken_shares(shares, start, end, ROWS)
+        store_gated(gate, up, share, out, start, end, column, limit, half, OUTPUTS, GROUP)
     else:
         row = expert.to(gl.int64) * OUTPUTS + mine
-        first, second = multiply(rings, scales, row, row + 128, done, half, ROWS, WIDTH, STAGES)
-        store_pairs(first, order, out, start, end, mine, OUTPUTS)
-        store_pairs(second, order, out, start, end, mine + 128, OUTPUTS)
+        if ROWS < 128:
+            pair = taken_pairs(order, start, end, ROWS)
+        first, second = products(
+            rings, scales, row, row + 128, done, half, ROWS, WIDTH, STAGES, AHEAD
+        )
+        if ROWS >= 128:
+            pair = taken_pairs(order, start, end, ROWS)
+        store_pairs(first, pair, out, mine, OUTPUTS)
+        store_pairs(second, pair, out, mine + 128, OUTPUTS)
 
 
 @gluon.jit
@@ -215,18 +339,25 @@ def unit_of(unit, table, OUTPUTS: gl.constexpr, IS_UP: gl.constexpr):
 def multiply_tiles(
     rings, scales, shares, order, table, out, limit, half: gl.constexpr, WIDTH: gl.constexpr,
     OUTPUTS: gl.constexpr, IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
+    AHEAD: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply."""
     BLOCKS: gl.constexpr = OUTPUTS // (128 if IS_UP else 256)
     done = gl.to_tensor(0)
-    for unit in range(gl.program_id(0), gl.load(table[0]) * BLOCKS, gl.num_programs(0)):
-        expert, column, start, end = unit_of(unit, table, OUTPUTS, IS_UP)
+    first = gl.program_id(0)
+    units = gl.load(table[0]) * BLOCKS
+    last = gl.maximum(units - 1, 0)
+    following = unit_of(gl.minimum(first, last), table, OUTPUTS, IS_UP)
+    for unit in range(first, units, gl.num_programs(0)):
+        expert, column, start, end = following
+        ahead = gl.minimum(unit + gl.num_programs(0), last)
+        following = unit_of(ahead, table, OUTPUTS, IS_UP)
         power = power_of(end - start)
         for n in gl.static_range(3, 8):
             if power == n:
                 multiply_and_store(
                     rings, scales, shares, order, out, expert, start, end, column, limit, done,
-                    half, 1 << n, WIDTH, OUTPUTS, IS_UP, GROUP, STAGES,
+                    half, 1 << n, WIDTH, OUTPUTS, IS_UP, GROUP, STAGES, AHEAD,
                 )  # fmt: skip
         done += WIDTH // STEP
 
@@ -281,7 +412,7 @@ def copy_tiles(
 def experts_kernel(
     many, few, weight, scales, shares, order, tiles, tile_expert, tile_start, tile_end, out,
     limit, WIDTH: gl.constexpr, OUTPUTS: gl.constexpr, IS_UP: gl.constexpr, GROUP: gl.constexpr,
-    STAGES: gl.constexpr, REGISTERS: gl.constexpr,
+    STAGES: gl.constexpr, AHEAD: gl.constexpr, REGISTERS: gl.constexpr,
     COPY_REGISTERS: gl.constexpr,
 ):  # fmt: skip
     """Units of work in turn: a tile, and 128 columns of gate and of up, or 256 of down.
@@ -304,18 +435,32 @@ def experts_kernel(
             (
                 multiply_tiles,
                 (rings, scales, shares, order, table, out, limit, 0, WIDTH, OUTPUTS, IS_UP, GROUP,
-                 STAGES),
+                 STAGES, AHEAD),
             ),
             (
                 multiply_tiles,
                 (rings, scales, shares, order, table, out, limit, 1, WIDTH, OUTPUTS, IS_UP, GROUP,
-                 STAGES),
+                 STAGES, AHEAD),
             ),
             (copy_tiles, (many, few, weight, rings, table, WIDTH, OUTPUTS, IS_UP, STAGES)),
         ],
         [4, 1],
         [REGISTERS, COPY_REGISTERS],
     )  # fmt: skip
+
+
+MANY_PAIRS = 32  # of an expert on average, from which a table has another entry
+EXPERTS = Tunable(
+    name="hopper_experts",
+    op="run_experts",
+    implementation="gluon",
+    default={"AHEAD": 0},
+    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64, 128)),
+)
+"""AHEAD: rows of a tile up to which a half of the inputs is unpacked while the other is
+multiplied. The bits of a row are the same under any.
+"""
+TUNABLES = (EXPERTS,)
 
 
 def suits(experts: Experts, x: Tensor) -> bool:
@@ -336,7 +481,7 @@ def suits(experts: Experts, x: Tensor) -> bool:
 
 def product(
     x: Tensor, weight: Mxfp4Weight, shares: Tensor, tiles: Tiles, out: Tensor, limit: float, *,
-    is_up: bool, group: int | None,
+    is_up: bool, group: int | None, ahead: int,
 ) -> Tensor:  # fmt: skip
     """Launch one of the two products; x [pairs, width] as `spread` has it."""
     words = weight.packed.view(torch.uint16).flatten(0, 1)
@@ -356,6 +501,7 @@ def product(
         IS_UP=is_up,
         GROUP=group or 0,
         STAGES=STAGES,
+        AHEAD=ahead,
         REGISTERS=REGISTERS,
         COPY_REGISTERS=COPY_REGISTERS,
         num_warps=4,

@@ -35,19 +35,42 @@ def rounded(y, GROUP: gl.constexpr):
     return gl.convert_layout(value, y.type.layout)
 
 
+@gluon.constexpr_function
+def sum_layout(rows):
+    """Of sums [64, rows] of a group of four warps."""
+    return gl.NVMMADistributedLayout([3, 0], [4, 1], [16, rows, 16])
+
+
+@gluon.constexpr_function
+def stored_layout():
+    """Of rows [rows, 64] that are stored whole."""
+    return gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
+
+
+@gluon.jit
+def taken_shares(shares, start, end, ROWS: gl.constexpr):
+    """The weights of rows, as their sums lie."""
+    at = start + gl.arange(0, ROWS, gl.SliceLayout(0, sum_layout(ROWS)))
+    return gl.load(shares + at, mask=at < end, other=0.0)
+
+
+@gluon.jit
+def taken_pairs(order, start, end, ROWS: gl.constexpr):
+    """The pairs of rows; negative after the last."""
+    place = start + gl.arange(0, ROWS, gl.SliceLayout(1, stored_layout()))
+    return gl.load(order + place, mask=place < end, other=-1)
+
+
 @gluon.jit
 def store_gated(
-    gate, up, shares, out, start, end, column, limit, half: gl.constexpr,
+    gate, up, share, out, start, end, column, limit, half: gl.constexpr,
     OUTPUTS: gl.constexpr, GROUP: gl.constexpr,
 ):  # fmt: skip
     """share * swiglu, rounded in groups where GROUP is 32, as the next product takes its inputs.
 
     Columns are a half of 128 from `column` on.
     """
-    SUMS: gl.constexpr = gate.type.layout
     ROWS: gl.constexpr = gate.shape[1]
-    at = start + gl.arange(0, ROWS, gl.SliceLayout(0, SUMS))
-    share = gl.load(shares + at, mask=at < end, other=0.0)
     gate, up = gate * UNDO, up * UNDO
     # Comparisons, so that a NaN stays one.
     gate = gl.where(gate > limit, limit, gate)
@@ -70,13 +93,10 @@ def store_gated(
 
 
 @gluon.jit
-def store_pairs(total, order, out, start, end, column, OUTPUTS: gl.constexpr):
+def store_pairs(total, pair, out, column, OUTPUTS: gl.constexpr):
     """64 columns from `column` on, each row to where its pair came from."""
-    STORED: gl.constexpr = gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0])
     value = gl.permute((total * UNDO).to(gl.bfloat16), (1, 0))
-    value = gl.convert_layout(value, STORED)
-    place = start + gl.arange(0, total.shape[1], gl.SliceLayout(1, STORED))
-    inside = place < end
-    pair = gl.load(order + place, mask=inside, other=0).to(gl.int64)
-    to = column + gl.arange(0, 64, gl.SliceLayout(0, STORED))
-    gl.store(out + (pair * OUTPUTS)[:, None] + to[None, :], value, mask=inside[:, None])
+    value = gl.convert_layout(value, stored_layout())
+    to = column + gl.arange(0, 64, gl.SliceLayout(0, stored_layout()))
+    row = pair.to(gl.int64) * OUTPUTS
+    gl.store(out + row[:, None] + to[None, :], value, mask=(pair >= 0)[:, None])
