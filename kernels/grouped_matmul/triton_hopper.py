@@ -22,9 +22,11 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
+from kernels import tuning
 from kernels.attention.triton_hopper import processors
 from kernels.beside import ready
 from kernels.cache_ops.triton_hopper import barrier
+from kernels.dependent_launch import early
 from kernels.grouped_matmul import triton_fp8, triton_invariant
 from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_cuda import combined
@@ -39,7 +41,7 @@ from kernels.grouped_matmul.triton_spread import spread
 from kernels.grouped_matmul.triton_tiles import Tiles
 from kernels.matmul.weights import Mxfp4Weight
 from kernels.quantize.triton_operands import UP
-from kernels.tuning import Tunable, chosen
+from kernels.tuning import Tunable
 
 TILE = 128  # pairs
 STEP = gl.constexpr(128)  # inputs at a time
@@ -413,13 +415,22 @@ def experts_kernel(
     many, few, weight, scales, shares, order, tiles, tile_expert, tile_start, tile_end, out,
     limit, WIDTH: gl.constexpr, OUTPUTS: gl.constexpr, IS_UP: gl.constexpr, GROUP: gl.constexpr,
     STAGES: gl.constexpr, AHEAD: gl.constexpr, REGISTERS: gl.constexpr,
-    COPY_REGISTERS: gl.constexpr,
+    COPY_REGISTERS: gl.constexpr, EARLY: gl.constexpr,
 ):  # fmt: skip
     """Units of work in turn: a tile, and 128 columns of gate and of up, or 256 of down.
 
     many, few: the same rows of activations, copied so many at once. IS_UP: share * swiglu in the
-    order of the experts, else each pair where it came from.
+    order of the experts, else each pair where it came from. EARLY: see `dependent_launch`.
     """
+    if EARLY:
+        gl.inline_asm_elementwise(
+            "griddepcontrol.wait; griddepcontrol.launch_dependents; mov.u32 $0, 0;",
+            "=r",
+            [],
+            dtype=gl.int32,
+            is_pure=False,
+            pack=1,
+        )
     rows = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, 128, 64], many.layout)
     words = gl.allocate_shared_memory(gl.uint16, [2 * STAGES, 128, 32], weight.layout)
     full = gl.allocate_shared_memory(gl.int64, [STAGES, 1], mbarrier.MBarrierLayout())
@@ -455,7 +466,7 @@ EXPERTS = Tunable(
     op="run_experts",
     implementation="gluon",
     default={"AHEAD": 0},
-    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64, 128)),
+    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64)),
 )
 """AHEAD: rows of a tile up to which a half of the inputs is unpacked while the other is
 multiplied. The bits of a row are the same under any.
@@ -505,6 +516,7 @@ def product(
         REGISTERS=REGISTERS,
         COPY_REGISTERS=COPY_REGISTERS,
         num_warps=4,
+        **early(),
     )
     return out
 
@@ -544,7 +556,9 @@ def in_tiles(
     )
     middle = torch.empty((len(rows), down.shape[-1]), dtype=x.dtype, device=x.device)
     limit, group = experts.limit, down.input_group
-    product(rows, gate_up, shares, tiles, middle, limit, is_up=True, group=group)
+    is_many = chosen.numel() >= MANY_PAIRS * down.shape[0]
+    ahead = tuning.chosen(EXPERTS, "many pairs" if is_many else "few pairs")["AHEAD"]
+    product(rows, gate_up, shares, tiles, middle, limit, is_up=True, group=group, ahead=ahead)
     # Rows have been multiplied: what pairs add may lie where they lay.
-    product(middle, down, shares, tiles, rows, limit, is_up=False, group=None)
+    product(middle, down, shares, tiles, rows, limit, is_up=False, group=None, ahead=ahead)
     return combined(rows, chosen, ready(shared).contiguous())

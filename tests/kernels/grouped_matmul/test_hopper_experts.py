@@ -65,7 +65,7 @@ class Product:  # what the kernel's description says
         return self.run
 
     def run(self, many, few, weight, scales, shares, order, tiles, expert, start, end, out, limit,
-            *, WIDTH, OUTPUTS, IS_UP, GROUP, STAGES, REGISTERS, COPY_REGISTERS, num_warps):
+            *, WIDTH, OUTPUTS, IS_UP, GROUP, **how):
         x = many.base.double()
         held = dequantise_mxfp4(weight.base.view(torch.uint8), scales.view(-1, WIDTH // 32))
         held = ordered(held.double()).view(-1, (1 + IS_UP) * OUTPUTS, WIDTH)
