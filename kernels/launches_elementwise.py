@@ -147,5 +147,6 @@ def _launch(
         constants={**constants, **own},
         warps=config["num_warps"],
         stages=config.get("num_stages"),
+        registers=config.get("maxnreg"),
         even=even,
     )

@@ -30,11 +30,12 @@ WIDEST = 16384  # a row is held in registers
 EXPAND = Tunable(
     name="expand_norm",
     op="between_sublayers",
-    default={"CHUNK": 2048, "num_warps": 8},
+    default={"CHUNK": 2048, "num_warps": 8, "maxnreg": 128},
     candidates=tuple(
-        {"CHUNK": chunk, "num_warps": warps}
-        for chunk, warps in (
-            (512, 2), (512, 4), (1024, 4), (1024, 8), (2048, 8), (2048, 16), (8192, 16)
+        {"CHUNK": chunk, "num_warps": warps, "maxnreg": registers}
+        for chunk, warps, registers in (
+            (2048, 8, 128), (1024, 4, 128), (1024, 4, 168), (1024, 8, 128), (512, 2, 168),
+            (2048, 16, 128),
         )
     ),
 )  # fmt: skip
@@ -45,19 +46,11 @@ PRODUCT = Tunable(
     candidates=tuple(
         {"ROWS": rows, "GROUPS": groups, "num_warps": warps, "num_stages": stages}
         for rows, groups, warps, stages in (
-            (16, 4, 4, 2),
-            (16, 6, 4, 2),
-            (16, 6, 8, 2),
-            (16, 3, 4, 4),
-            (16, 3, 8, 4),
-            (32, 3, 4, 4),
-            (32, 3, 8, 4),
-            (32, 3, 4, 3),
-            (64, 3, 4, 2),
-            (64, 3, 8, 2),
+            (16, 4, 4, 2), (16, 6, 4, 2), (16, 6, 8, 2), (16, 3, 4, 4), (16, 3, 8, 4),
+            (32, 3, 4, 4), (32, 3, 8, 4), (32, 3, 4, 3), (64, 3, 4, 2), (64, 3, 8, 2),
         )
     ),
-)
+)  # fmt: skip
 TUNABLES = (EXPAND, PRODUCT)
 
 
@@ -115,13 +108,17 @@ def expand_norm_kernel(
         wide = rounded.to(tl.float32)
         lengths += wide * wide
         seen = seen + (rounded,)  # noqa: RUF005
+    weights = ()
+    for c in tl.static_range(CHUNKS):  # under way while sums are taken
+        at = c * CHUNK + tl.arange(0, CHUNK)
+        held = tl.load(weight + at, mask=at < width, other=0.0)
+        weights = weights + (held,)  # noqa: RUF005
     tl.store(squares + row, tl.sum(sizes, 0))
     scale = tl.rsqrt(tl.sum(lengths, 0) / width + eps)
     for c in tl.static_range(CHUNKS):
         at = c * CHUNK + tl.arange(0, CHUNK)
-        inside = at < width
-        gain = tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
-        tl.store(x + row * width + at, seen[c].to(tl.float32) * scale * gain, mask=inside)
+        value = seen[c].to(tl.float32) * scale * weights[c].to(tl.float32)
+        tl.store(x + row * width + at, value, mask=at < width)
 
 
 @triton.jit(do_not_specialize=["rows", "groups"])
@@ -141,7 +138,8 @@ def product_kernel(
     wait_for_results(EARLY)  # parameters need not be waited for
     tiles = tl.cdiv(rows, ROWS)
     for step in range(tl.cdiv(tiles - group, groups)):
-        row = (group + step * groups) * ROWS + tl.arange(0, ROWS)
+        # The last rows first: they have just been written, and may still be in the cache.
+        row = (tiles - 1 - group - step * groups) * ROWS + tl.arange(0, ROWS)
         inside = row < rows
         row = row.to(tl.int64)
         place = streams + row[:, None] * columns + at[None, :]

@@ -126,15 +126,12 @@ def added_parts(
 
 @triton.jit
 def store_mixes(
-    partial, sums, base, scale, pre, post, matrix, row, rows, width, parts, iterations, norm_eps,
+    partial, sums, gain, shift, pre, post, matrix, row, rows, width, parts, iterations, norm_eps,
     eps, IN_ASSEMBLY: tl.constexpr, N: tl.constexpr, OUT: tl.constexpr, PARTS: tl.constexpr,
     AT_ONCE: tl.constexpr,
 ):  # fmt: skip
     """The mixing weights of some rows. See `mix_norm_kernel`."""
-    kind = tl.arange(0, OUT)  # of one dimension, lest the compiler lay matrices out as these
-    used = kind < N * N + 2 * N
-    gain = tl.load(scale + kind, mask=used, other=0.0)[None, :]
-    shift = tl.load(base + kind, mask=used, other=0.0)[None, :]
+    kind = tl.arange(0, OUT)[None, :]
     real = row < rows
     row = tl.minimum(row, rows - 1).to(tl.int64)
     if PARTS == 0:
@@ -144,9 +141,9 @@ def store_mixes(
         place = sums + (row[:, None] * parts + part) * 2
         sizes = tl.sum(tl.load(place, mask=part < parts, other=0.0), 1)
     raw = added_parts(partial, row, parts, N, OUT, AT_ONCE)
-    logits = raw * tl.rsqrt(sizes / (N * width) + norm_eps)[:, None] * gain + shift
+    scaled = raw * tl.rsqrt(sizes / (N * width) + norm_eps)[:, None]
+    logits = scaled * gain[None, :] + shift[None, :]
     opened = tl.sigmoid(logits)
-    kind = kind[None, :]
     row = row[:, None]
     real = real[:, None]
     gate = kind - N * N
@@ -211,12 +208,16 @@ def mix_norm_kernel(
     Of partial [rows, parts, OUT] products, and sums [rows, parts, 2] of the squares of the streams
     and of `x`; with PARTS 0 sums [rows] of the squares of the streams, and no norms.
     """
+    kind = tl.arange(0, OUT)
+    used = kind < N * N + 2 * N
+    gain = tl.load(scale + kind, mask=used, other=0.0)  # parameters need not be waited for
+    shift = tl.load(base + kind, mask=used, other=0.0)
     wait_for_results(EARLY)
     one = tl.program_id(0)
     if PARTS == 0 or one < mixers:
         some = one * MIXED + tl.arange(0, MIXED)
         store_mixes(
-            partial, sums, base, scale, pre, post, matrix, some, rows, width, parts, iterations,
+            partial, sums, gain, shift, pre, post, matrix, some, rows, width, parts, iterations,
             norm_eps, eps, IN_ASSEMBLY, N, OUT, PARTS, AT_ONCE,
         )  # fmt: skip
     else:

@@ -93,9 +93,10 @@ def expand_product_kernel(
         )  # fmt: skip
         weights = weights + (w,)  # noqa: RUF005
     wait_for_results(EARLY)
-    for begin in tl.range(first, tl.minimum(first + ROWS * tiles, rows), ROWS, num_stages=1):
+    last = tl.minimum(first + ROWS * tiles, rows)
+    held = tile_of(y, streams, first, last, at, width, N, ROWS)  # while weights are under way
+    for begin in tl.range(first, last, ROWS, num_stages=1):
         row = begin + tl.arange(0, ROWS)
-        held = tile_of(y, streams, begin, rows, at, width, N, ROWS)
         inside = row < rows
         mask = inside[:, None] & known[None, :]
         here = row.to(tl.int64)
@@ -124,8 +125,10 @@ def expand_product_kernel(
         tl.store(sums + place * 2, tl.sum(sizes, 1), mask=inside)
         tl.store(sums + place * 2 + 1, tl.sum(wide * wide, 1), mask=inside)
         both = tl.sum(tl.reshape(product, (ROWS, OUT, 2)), 2)
-        to = partial + place[:, None] * OUT + tl.arange(0, OUT)[None, :]
-        tl.store(to, both, mask=inside[:, None])
+        one = tl.arange(0, OUT)[None, :]
+        used = inside[:, None] & (one < N * N + 2 * N)
+        tl.store(partial + place[:, None] * OUT + one, both, mask=used)
+        held = tile_of(y, streams, begin + ROWS, last, at, width, N, ROWS)
 
 
 def between_sublayers(
