@@ -24,6 +24,8 @@ NARROWEST = 16  # heads of a product
 MOST_HEADS = 128
 LEAST_PAGE = 4
 FEW_QUERIES = 32
+FEW_SHARED = 16  # queries of a sequence
+BUSY_KEYS = 32_768  # so many, of all sequences, give every processor of a large device some
 SHORT_CONTEXT = 8192
 OWN = Tunable(
     name="score_own",
@@ -65,11 +67,21 @@ def score_rows(
     ours = (queries.contiguous(), weights.contiguous(), keys, pages, counts.contiguous(), out)
     if rows == len(pages.table):
         _launch_own(*ours)
-    elif MOST_HEADS % heads == 0 and heads >= NARROWEST:
+    elif _is_shared_enough(rows, heads, len(pages.table), context):
         _launch_shared(*ours)
     else:
         return triton_cuda.score_rows(queries, weights, keys, pages, counts, context)
     return out
+
+
+def _is_shared_enough(rows: int, heads: int, tables: int, context: int) -> bool:
+    """Whether the kernels for queries that share keys suit so many.
+
+    A program has a processor to itself, which multiplies nothing while it decodes keys: few
+    queries of each of many sequences would leave it to decode most of the time.
+    """
+    are_many = rows > FEW_SHARED * tables or tables * context <= BUSY_KEYS
+    return MOST_HEADS % heads == 0 and heads >= NARROWEST and are_many
 
 
 def _is_written_for(queries: Tensor, keys: CachedRows, pages: Pages) -> bool:

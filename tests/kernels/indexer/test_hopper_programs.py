@@ -59,3 +59,26 @@ def test_other_keys_are_left_to_the_kernel_for_every_device(
     pages = replace(pages, rows_per_block=per_block)
     found = triton_hopper.score_rows(queries, weights, keys, pages, *rest)
     assert (found is left) != is_mine
+
+
+@pytest.mark.parametrize(
+    ("tables", "rows", "heads", "context", "is_mine"),
+    [
+        (1, 2, 32, 40, True),
+        (3, 6, 32, 40, True),
+        (3, 6, 20, 40, False),  # 128 is no multiple of it
+        (3, 6, 32, 20_000, False),  # of which most would be decoding
+        (3, 60, 32, 20_000, True),
+    ],
+)
+def test_few_queries_of_many_sequences_are_left_to_it_too(
+    tables, rows, heads, context, is_mine, monkeypatch
+):
+    left = torch.zeros(())
+    monkeypatch.setattr(triton_cuda, "score_rows", lambda *_: left)
+    monkeypatch.setattr(triton_hopper, "_launch_shared", lambda *_: None)
+    made = score_case(heads, 128, 40, formats.FP4_GROUP32).make(rows, torch.bfloat16, CPU)
+    queries, weights, keys, pages, counts, _ = made
+    pages = replace(pages, table=pages.table[:tables])
+    found = triton_hopper.score_rows(queries, weights, keys, pages, counts, context)
+    assert (found is left) != is_mine
