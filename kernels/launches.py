@@ -207,9 +207,10 @@ def _caches() -> Iterator[Launch]:
 
 
 def _hopper_attention() -> Iterator[Launch]:
-    for own, chosen, is_whole, keys in (
-        (0, 0, True, 64), (0, 2, True, 64), (1, 2, True, 64), (1, 2, False, 32),
-        (4, 4, True, 64), (4, 4, False, 32),
+    for own, chosen, is_whole, keys, is_apart in (
+        (0, 0, True, 64, False), (0, 2, True, 64, True), (1, 2, True, 64, False),
+        (1, 2, False, 32, False), (1, 2, True, 64, True), (4, 4, True, 64, False),
+        (4, 4, True, 64, True), (4, 4, False, 32, False), (4, 4, False, 32, True),
     ):  # fmt: skip
         yield Launch(
             address="kernels.attention.triton_hopper:attend_kernel",
@@ -232,6 +233,7 @@ def _hopper_attention() -> Iterator[Launch]:
                 "READER_REGISTERS": 104,
                 "ADDER_REGISTERS": 160,
                 "IS_EARLY": True,
+                "IS_APART": is_apart,
             },
             even=("own_page_stride", "chosen_page_stride"),
             architectures=(90,),

@@ -28,6 +28,7 @@ from kernels.attention import triton_cuda
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.attention.triton_cuda import join
 from kernels.cache_ops.triton_hopper import (
+    apart,
     barrier,
     byte_offsets,
     copy_half,
@@ -36,7 +37,7 @@ from kernels.cache_ops.triton_hopper import (
 )
 from kernels.quantize.triton_cuda import NUMBERS
 from kernels.rotary.reference import Rotation
-from kernels.tuning import Tunable
+from kernels.tuning import Config, Tunable
 from kernels.tuning import chosen as tuned
 
 HELD_KEYS = 128  # in tiles that are filled or read
@@ -51,8 +52,8 @@ ROWS = Tunable(
     name="attend_rows",
     op="attend_turned",
     implementation="gluon",
-    default={"KEYS": 64},  # of a tile
-    candidates=({"KEYS": 32}, {"KEYS": 64}),
+    default={"KEYS": 64, "APART": 0},
+    candidates=tuple({"KEYS": keys, "APART": apart} for keys in (32, 64) for apart in (0, 1)),
 )
 TUNABLES = (ROWS,)
 ROOMS = ((10, "10 splits"), (2, "2 splits"), (1, "whole"), (0, "in turn"))
@@ -77,6 +78,7 @@ def key_places(index, count, window, number, IS_OWN: gl.constexpr):
 def fill_tiles(
     cache, index, count, window, tiles, rings, first_step, first, last, page_stride,
     IS_OWN: gl.constexpr, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr,
+    IS_APART: gl.constexpr,
 ):  # fmt: skip
     """Fill tiles `first` to `last` of a cache; packed rows are fetched half a tile ahead."""
     rows, scales, bias, full, empty = rings
@@ -111,9 +113,9 @@ def fill_tiles(
         bias.index(stage).store(gl.where(seen, 0.0, float("-inf")))
         barrier()
         if FORMAT == 0:
-            copy_half(cache, here, tiles.index(2 * stage), VEC, 0)
+            copy_half(cache, here, tiles.index(2 * stage), VEC, 0, IS_APART)
         else:
-            decode_half(low, scales, tiles.index(2 * stage), FORMAT, 0)
+            decode_half(low, scales, tiles.index(2 * stage), FORMAT, 0, IS_APART)
         fence_async_shared()
         seen = seen_next
         if FORMAT != 0:  # after the fence, which would wait for them
@@ -124,9 +126,9 @@ def fill_tiles(
         barrier()
         mbarrier.arrive(full.index(2 * stage))
         if FORMAT == 0:
-            copy_half(cache, here, tiles.index(2 * stage + 1), VEC, 1)
+            copy_half(cache, here, tiles.index(2 * stage + 1), VEC, 1, IS_APART)
         else:
-            decode_half(high, scales, tiles.index(2 * stage + 1), FORMAT, 1)
+            decode_half(high, scales, tiles.index(2 * stage + 1), FORMAT, 1, IS_APART)
         fence_async_shared()
         if FORMAT != 0:
             high = fetch_half(cache, following, FORMAT, PAGE, VEC, 1)
@@ -153,7 +155,7 @@ def read_rows(
     own, chosen, index, positions, slots, floors, tiles, rings, works, heads, splits, split_tiles,
     length, count, ring, own_page_stride, chosen_page_stride,
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
-    VEC: gl.constexpr,
+    VEC: gl.constexpr, IS_APART: gl.constexpr,
 ):  # fmt: skip
     """The warps that fill tiles, ahead of those that multiply."""
     KEYS: gl.constexpr = tiles.shape[1]
@@ -169,14 +171,14 @@ def read_rows(
             floor = gl.maximum(gl.load(floors + row).to(gl.int32), 0)
             fill_tiles(
                 own, index, count, (position, base, floor, ring, length), tiles, rings, done,
-                start, own_end, own_page_stride, True, OWN, OWN_PAGE, VEC,
+                start, own_end, own_page_stride, True, OWN, OWN_PAGE, VEC, IS_APART,
             )  # fmt: skip
         if own_end < end:
             first = gl.maximum(start, own_tiles)
             fill_tiles(
                 chosen, index + row * count, count, 0, tiles, rings, done + first - start,
                 first - own_tiles, end - own_tiles, chosen_page_stride,
-                False, CHOSEN, CHOSEN_PAGE, VEC,
+                False, CHOSEN, CHOSEN_PAGE, VEC, IS_APART,
             )  # fmt: skip
         done += end - start
 
@@ -210,16 +212,23 @@ def turned_columns(value, cos, sin):
 
 
 @gluon.jit
-def load_queries(queries, cos, sin, tile, heads):
+def load_queries(queries, cos, sin, tile, heads, IS_APART: gl.constexpr):
     """64 heads of 512 to shared memory [4, 64, 128], a quarter on its way while one is stored."""
     first = load_columns(queries, heads, 0)
     second = load_columns(queries, heads, 128)
-    tile.index(0).store(first)
+    store_quarter(tile.index(0), first, IS_APART)
     first = load_columns(queries, heads, 256)
-    tile.index(1).store(second)
+    store_quarter(tile.index(1), second, IS_APART)
     second = load_columns(queries, heads, 384)
-    tile.index(2).store(first)
-    tile.index(3).store(turned_columns(second, cos, sin))
+    store_quarter(tile.index(2), first, IS_APART)
+    store_quarter(tile.index(3), turned_columns(second, cos, sin), IS_APART)
+
+
+@gluon.jit
+def store_quarter(tile, value, IS_APART: gl.constexpr):
+    if IS_APART:
+        value = gl.convert_layout(apart(value), loaded_layout(gl.num_warps()))
+    tile.store(value)
 
 
 @gluon.jit
@@ -246,7 +255,7 @@ def nearest(x):
 @gluon.jit
 def score_tiles(
     queries, cos, sin, sink, tops, query, tiles, rings, shares, works, heads, splits, split_tiles,
-    length, count, factor, IS_WHOLE: gl.constexpr,
+    length, count, factor, IS_WHOLE: gl.constexpr, IS_APART: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply keys and queries, and give shares."""
     _rows, _scales, bias, full, _empty = rings
@@ -265,7 +274,8 @@ def score_tiles(
             work, heads, splits, split_tiles, length, count, KEYS
         )
         held = queries + (row * heads + first_head) * 512
-        load_queries(held, cos + row * 64, sin + row * 64, pieces, heads - first_head)
+        load_queries(held, cos + row * 64, sin + row * 64, pieces, heads - first_head,
+                     IS_APART)  # fmt: skip
         fence_async_shared()
         barrier()
         head = first_head + gl.arange(0, 64, HEAD)
@@ -317,7 +327,7 @@ def score_tiles(
 @gluon.jit
 def add_tiles(
     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles, length, count,
-    IS_WHOLE: gl.constexpr, HALF: gl.constexpr,
+    IS_WHOLE: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply shares and values: columns 256 * HALF on."""
     _rows, _scales, bias, _full, empty = rings
@@ -355,6 +365,8 @@ def add_tiles(
         else:
             value = nearest(acc)
             first = ((row * splits + split) * heads + first_head) * 512
+        if IS_APART:
+            value = apart(gl.convert_layout(value, stored_layout(256)))
         store_half(value, cos + row * 64, sin + row * 64, out + first, heads - first_head, HALF,
                    IS_WHOLE)  # fmt: skip
 
@@ -412,6 +424,7 @@ def attend_kernel(
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
     IS_WHOLE: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, VEC: gl.constexpr,
     READER_REGISTERS: gl.constexpr, ADDER_REGISTERS: gl.constexpr, IS_EARLY: gl.constexpr,
+    IS_APART: gl.constexpr,
 ):  # fmt: skip
     """Works in turn: a split of the keys of one query and 64 heads of 512."""
     GIVEN: gl.constexpr = 2
@@ -460,21 +473,21 @@ def attend_kernel(
                 score_tiles,
                 (
                     queries, cos, sin, sink, tops, query, tiles, rings, shares, works, heads,
-                    splits, split_tiles, length, count, factor, IS_WHOLE,
+                    splits, split_tiles, length, count, factor, IS_WHOLE, IS_APART,
                 ),
             ),
             (
                 add_tiles,
                 (
                     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles,
-                    length, count, IS_WHOLE, 0,
+                    length, count, IS_WHOLE, 0, IS_APART,
                 ),
             ),
             (
                 add_tiles,
                 (
                     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles,
-                    length, count, IS_WHOLE, 1,
+                    length, count, IS_WHOLE, 1, IS_APART,
                 ),
             ),
             (
@@ -483,6 +496,7 @@ def attend_kernel(
                     own, chosen, index, positions, slots, floors, tiles, rings, works, heads,
                     splits, split_tiles, length, count, ring, own_page_stride,
                     chosen_page_stride, OWN, CHOSEN, OWN_PAGE, CHOSEN_PAGE, VEC,
+                    IS_APART,
                 ),
             ),
         ],
@@ -506,9 +520,9 @@ def attend_turned(
         return torch.empty_like(queries)
     programs = len(queries) * triton.cdiv(queries.shape[1], HEADS)
     at_once = processors(queries.device)
-    keys = tuned(ROWS, shapes(own, chosen, at_once // programs))["KEYS"]
-    split = tiles_of_split(programs, _tiles(own, chosen, keys), at_once)
-    return attend_in_splits(queries, own, chosen, sink, scale, turn, split, keys)
+    config = tuned(ROWS, shapes(own, chosen, at_once // programs))
+    split = tiles_of_split(programs, _tiles(own, chosen, config["KEYS"]), at_once)
+    return attend_in_splits(queries, own, chosen, sink, scale, turn, split, config)
 
 
 @cache
@@ -543,9 +557,14 @@ def attend_in_splits(
     scale: float,
     turn: Rotation,
     split_tiles: int,
-    keys: int,
+    config: Config,
 ) -> Tensor:
-    """`attend_turned` in splits of some tiles of so many keys."""
+    """`attend_turned` in splits of some tiles.
+
+    config: KEYS of a tile, and whether of each four columns the second and third lie APART from
+    where they are in rows, which takes less time to decode.
+    """
+    keys = config["KEYS"]
     queries = queries.contiguous()
     rows, heads, width = queries.shape
     out = torch.empty_like(queries)
@@ -590,6 +609,7 @@ def attend_in_splits(
         READER_REGISTERS=READER_REGISTERS,
         ADDER_REGISTERS=ADDER_REGISTERS,
         IS_EARLY=True,
+        IS_APART=bool(config["APART"]),
         num_warps=4,
         launch_pdl=True,
     )

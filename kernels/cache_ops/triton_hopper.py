@@ -41,10 +41,37 @@ def e4m3_pairs(word, factor):
 
 
 @gluon.jit
-def e2m1_pairs(word, factor):
+def e4m3_apart(word, factor):
+    """The same as the pairs of first and third, second and fourth: two moves less."""
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .b32 a, b, c;
+        shl.b32 a, $2, 4;
+        shr.u32 b, $2, 4;
+        shl.b32 c, $2, 8;
+        and.b32 a, a, 0x07f007f0;
+        and.b32 b, b, 0x07f007f0;
+        lop3.b32 a, c, 0x80008000, a, 0xEA;
+        lop3.b32 b, $2, 0x80008000, b, 0xEA;
+        mul.bf16x2 a, a, $4;
+        mul.bf16x2 b, b, $4;
+        mul.bf16x2 $0, a, $3;
+        mul.bf16x2 $1, b, $3;
+        }""",
+        "=&r,=&r,r,r,r",
+        [word, factor, 0x7B807B80],  # 2^120 twice
+        dtype=(gl.int32, gl.int32),
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
+def e2m1_pairs(word, factor, FIRST: gl.constexpr, SECOND: gl.constexpr):
     """The eight e2m1 values of a word times a pair of factors: four pairs of bfloat16.
 
     Without its sign, a value is one of eight: both its bytes are looked up, four values at once.
+    FIRST and SECOND say which bytes of these, and of those, make the pairs of four values.
     """
     return gl.inline_asm_elementwise(
         """{
@@ -55,8 +82,8 @@ def e2m1_pairs(word, factor):
         prmt.b32 y, 0xc0800000, 0xc0804000, m;
         prmt.b32 s, g, $4, 0x5140;
         lop3.b32 x, s, 0x80808080, x, 0xEA;
-        prmt.b32 p, y, x, 0x5140;
-        prmt.b32 q, y, x, 0x7362;
+        prmt.b32 p, y, x, $6;
+        prmt.b32 q, y, x, $7;
         mul.bf16x2 $0, p, $5;
         mul.bf16x2 $1, q, $5;
         shr.u32 m, m, 16;
@@ -64,13 +91,13 @@ def e2m1_pairs(word, factor):
         prmt.b32 y, 0xc0800000, 0xc0804000, m;
         prmt.b32 s, g, $4, 0x7362;
         lop3.b32 x, s, 0x80808080, x, 0xEA;
-        prmt.b32 p, y, x, 0x5140;
-        prmt.b32 q, y, x, 0x7362;
+        prmt.b32 p, y, x, $6;
+        prmt.b32 q, y, x, $7;
         mul.bf16x2 $2, p, $5;
         mul.bf16x2 $3, q, $5;
         }""",
-        "=&r,=&r,=&r,=&r,r,r",
-        [word, factor],
+        "=&r,=&r,=&r,=&r,r,r,r,r",
+        [word, factor, FIRST, SECOND],
         dtype=(gl.int32, gl.int32, gl.int32, gl.int32),
         is_pure=True,
         pack=1,
@@ -93,6 +120,26 @@ def e4m3_scale(scale):
     bits = (value * 1.329227995784916e36).to(gl.int32, bitcast=True)
     high = gl.where((u & 0x7F) == 0x7F, 0x7FC00000, bits) & -65536
     return high | ((high >> 16) & 0xFFFF)
+
+
+@gluon.jit
+def apart(values):
+    """Of each four columns the second and third change places; twice is nothing."""
+    ROWS: gl.constexpr = values.shape[0]
+    COLUMNS: gl.constexpr = values.shape[1]
+    fours = gl.reshape(values, (ROWS, COLUMNS // 4, 2, 2))
+    return gl.reshape(gl.permute(fours, (0, 1, 3, 2)), (ROWS, COLUMNS))
+
+
+@gluon.jit
+def words_apart(words):
+    """`apart` of pairs of bfloat16 as int32."""
+    ROWS: gl.constexpr = words.shape[0]
+    WORDS: gl.constexpr = words.shape[1]
+    first, second = gl.split(gl.reshape(words, (ROWS, WORDS // 2, 2)))
+    low = (first & 0xFFFF) | (second << 16)
+    high = ((first >> 16) & 0xFFFF) | (second & -65536)
+    return gl.convert_layout(gl.reshape(gl.join(low, high), (ROWS, WORDS)), words.type.layout)
 
 
 @gluon.constexpr_function
@@ -166,7 +213,7 @@ def fetch_half(
 @gluon.jit
 def decode_words(
     raw, scales, tile, START: gl.constexpr, FIRST: gl.constexpr, GROUP: gl.constexpr,
-    IS_FP4: gl.constexpr,
+    IS_FP4: gl.constexpr, IS_APART: gl.constexpr,
 ):  # fmt: skip
     """Words [keys, words] to columns START on of a tile, pairs of bfloat16 as int32 [keys, 128].
 
@@ -181,37 +228,42 @@ def decode_words(
     factor = e4m3_scale(scale) if IS_FP4 else power_of_two(scale)
     factor, grouped = gl.broadcast(gl.expand_dims(factor, 2), grouped)
     if IS_FP4:
-        a, b, c, d = e2m1_pairs(grouped, factor)
+        if IS_APART:
+            a, b, c, d = e2m1_pairs(grouped, factor, 0x6240, 0x7351)
+        else:
+            a, b, c, d = e2m1_pairs(grouped, factor, 0x5140, 0x7362)
         pairs = gl.join(gl.join(a, c), gl.join(b, d))
     else:
-        a, b = e4m3_pairs(grouped, factor)
+        a, b = e4m3_apart(grouped, factor) if IS_APART else e4m3_pairs(grouped, factor)
         pairs = gl.join(a, b)
     target = tile if tile.shape[1] == PAIRS else tile.slice(START, PAIRS, dim=1)
     target.store(gl.reshape(pairs, (KEYS, PAIRS)))
 
 
 @gluon.jit
-def decode_half(raw, scales, tile, FORMAT: gl.constexpr, HALF: gl.constexpr):
-    """Rows of `fetch_half` to a tile of bfloat16 [keys, 256]."""
+def decode_half(
+    raw, scales, tile, FORMAT: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr
+):
+    """Rows of `fetch_half` to a tile of bfloat16 [keys, 256], IS_APART: see `apart`."""
     PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
     pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
     if FORMAT == 1:
-        decode_words(raw[0], scales, pairs, 0, 8 * HALF, 8, False)
+        decode_words(raw[0], scales, pairs, 0, 8 * HALF, 8, False, IS_APART)
     elif FORMAT == 2:
-        decode_words(raw[0], scales, pairs, 0, 16 * HALF, 2, True)
+        decode_words(raw[0], scales, pairs, 0, 16 * HALF, 2, True, IS_APART)
     elif HALF == 0:
-        decode_words(raw[0], scales, pairs, 0, 0, 16, False)
+        decode_words(raw[0], scales, pairs, 0, 0, 16, False, IS_APART)
     else:
-        decode_words(raw[0], scales, pairs, 0, 4, 16, False)
-        decode_words(raw[1], scales, pairs, 64, 6, 16, False)
-        pairs.slice(96, 32, dim=1).store(raw[2])
+        decode_words(raw[0], scales, pairs, 0, 4, 16, False, IS_APART)
+        decode_words(raw[1], scales, pairs, 64, 6, 16, False, IS_APART)
+        pairs.slice(96, 32, dim=1).store(words_apart(raw[2]) if IS_APART else raw[2])
 
 
 @gluon.jit
-def copy_half(cache, rows, tile, VEC: gl.constexpr, HALF: gl.constexpr):
+def copy_half(cache, rows, tile, VEC: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr):
     """256 values of plain rows to a tile of bfloat16 [keys, 256], in two parts."""
     PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
     pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
     for part in gl.static_range(2):
         raw = fetch_words(cache, rows, 512 * HALF + 256 * part, 64, VEC, 16)
-        pairs.slice(64 * part, 64, dim=1).store(raw)
+        pairs.slice(64 * part, 64, dim=1).store(words_apart(raw) if IS_APART else raw)
