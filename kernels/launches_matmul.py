@@ -58,7 +58,7 @@ def _hopper_experts() -> Iterator[Launch]:
     """The same in order of their experts, of any pairs."""
     rows, words = triton_hopper.ROWS_LAYOUT, triton_hopper.WORDS_LAYOUT
     sizes = ((5120, 2304, True), (2304, 5120, False))
-    for (width, outputs, is_up), ahead in itertools.product(sizes, (0, 32, 64)):
+    for (width, outputs, is_up), ahead in itertools.product(sizes, (0, 32, 64, 128)):
         yield Launch(
             address="kernels.grouped_matmul.triton_hopper:experts_kernel",
             types={

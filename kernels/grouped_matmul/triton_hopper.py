@@ -466,7 +466,7 @@ EXPERTS = Tunable(
     op="run_experts",
     implementation="gluon",
     default={"AHEAD": 0},
-    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64)),
+    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64, 128)),
 )
 """AHEAD: rows of a tile up to which a half of the inputs is unpacked while the other is
 multiplied. The bits of a row are the same under any.
