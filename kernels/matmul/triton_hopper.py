@@ -33,10 +33,10 @@ MOST_TILES = 1024  # that are counted where inputs are cut
 FEW_HOPPER = Tunable(
     name="few_rows_hopper",
     op="linear",
-    default={"PROGRAMS": 320, "STAGES": 6},
+    default={"PROGRAMS": 320, "STAGES": 4},
     candidates=tuple(
         {"PROGRAMS": programs, "STAGES": stages}
-        for programs, stages in ((320, 6), (512, 4), (400, 4), (240, 6), (160, 6))
+        for programs, stages in ((320, 4), (320, 6), (512, 4), (400, 4), (240, 6), (160, 6))
     ),
 )
 TUNABLES = (FEW_HOPPER,)
