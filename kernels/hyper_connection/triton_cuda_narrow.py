@@ -134,7 +134,8 @@ def product_kernel(
     at = part * SLICE + tl.arange(0, SLICE)
     known = (at < columns)[None, :]
     output = tl.arange(0, 2 * OUT)
-    w = tl.load(halves + output[:, None] * columns + at[None, :], mask=known, other=0.0)
+    used = (output % OUT < USED)[:, None] & known  # the others are zeros
+    w = tl.load(halves + output[:, None] * columns + at[None, :], mask=used, other=0.0)
     wait_for_results(EARLY)  # parameters need not be waited for
     tiles = tl.cdiv(rows, ROWS)
     for step in range(tl.cdiv(tiles - group, groups)):

@@ -85,12 +85,11 @@ def expand_product_kernel(
     known = at < width
     weights = ()
     output = tl.arange(0, 2 * OUT)  # both halves of one beside each other
+    used = (output // 2 < N * N + 2 * N)[:, None] & known[None, :]  # the others are zeros
     output = output % 2 * OUT + output // 2
     for s in tl.static_range(N):  # parameters: nobody has to be waited for
-        w = tl.load(
-            halves + output[:, None] * (N * width) + s * width + at[None, :],
-            mask=known[None, :], other=0.0,
-        )  # fmt: skip
+        place = halves + output[:, None] * (N * width) + s * width + at[None, :]
+        w = tl.load(place, mask=used, other=0.0)
         weights = weights + (w,)  # noqa: RUF005
     wait_for_results(EARLY)
     last = tl.minimum(first + ROWS * tiles, rows)
@@ -121,13 +120,13 @@ def expand_product_kernel(
         rounded = nearest(total, IN_ASSEMBLY)  # where the definition rounds
         tl.store(x + here[:, None] * width + at[None, :], rounded, mask=mask)
         wide = widened(rounded, IN_ASSEMBLY)
-        place = here * parts + part
-        tl.store(sums + place * 2, tl.sum(sizes, 1), mask=inside)
-        tl.store(sums + place * 2 + 1, tl.sum(wide * wide, 1), mask=inside)
+        item = here * parts + part
+        tl.store(sums + item * 2, tl.sum(sizes, 1), mask=inside)
+        tl.store(sums + item * 2 + 1, tl.sum(wide * wide, 1), mask=inside)
         both = tl.sum(tl.reshape(product, (ROWS, OUT, 2)), 2)
         one = tl.arange(0, OUT)[None, :]
-        used = inside[:, None] & (one < N * N + 2 * N)
-        tl.store(partial + place[:, None] * OUT + one, both, mask=used)
+        kept = inside[:, None] & (one < N * N + 2 * N)
+        tl.store(partial + item[:, None] * OUT + one, both, mask=kept)
         held = tile_of(y, streams, begin + ROWS, last, at, width, N, ROWS)
 
 
