@@ -196,14 +196,17 @@ def _caches() -> Iterator[Launch]:
             warps=8,
             stages=3,
         )
-    yield Launch(
-        address="kernels.attention.triton_cuda:join_kernel",
-        types=typed("tops sink cos sin", "*fp32")
-        | typed("parts out", "*bf16")
-        | typed("heads splits turn_width", "i32"),
-        constants={"WIDTH": 512, "TOGETHER": 16, "HAS_TURN": True, "IS_EARLY": True},
-        warps=4,
-    )
+    for together, warps in ((4, 4), (32, 8)):
+        yield Launch(
+            address="kernels.attention.triton_cuda:join_kernel",
+            types=typed("tops sink cos sin", "*fp32")
+            | typed("parts out", "*bf16")
+            | typed("heads splits turn_width", "i32"),
+            constants={
+                "WIDTH": 512, "TOGETHER": together, "HAS_TURN": True, "IS_EARLY": True,
+            },
+            warps=warps,
+        )  # fmt: skip
 
 
 def _hopper_attention() -> Iterator[Launch]:

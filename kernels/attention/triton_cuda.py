@@ -22,7 +22,7 @@ KEYS = 32  # of a tile
 SPLIT = 5  # tiles of a split
 MOST_HEADS = 64  # of a program
 STAGES = 3
-MOST_TOGETHER = 16  # splits that a program joins at once
+MOST_TOGETHER = 32  # splits that a program joins at once
 
 
 @triton.jit
@@ -165,15 +165,15 @@ def join_kernel(
     for first in range(0, splits, TOGETHER):
         there = first + member < splits
         part = (row * splits + first + member) * heads + head
+        here = parts + part[:, None] * WIDTH + at[None, :]
+        values = tl.load(here, mask=there[:, None], other=0.0)  # first: it takes the longest
         top = tl.load(tops + 2 * part, mask=there, other=float("-inf"))
         total = tl.load(tops + 2 * part + 1, mask=there, other=0.0)
-        here = parts + part[:, None] * WIDTH + at[None, :]
-        values = tl.load(here, mask=there[:, None], other=0.0).to(tl.float32)
         higher = tl.maximum(most, tl.max(top, 0))
         shrink = tl.exp2(most - higher)
         share = total * tl.exp2(top - higher)
         weight = weight * shrink + tl.sum(share, 0)
-        acc = acc * shrink + tl.sum(values * share[:, None], 0)
+        acc = acc * shrink + tl.sum(values.to(tl.float32) * share[:, None], 0)
         most = higher
     acc = (acc * tl.where(weight > 0, 1.0 / weight, 0.0)).to(out.dtype.element_ty)
     if HAS_TURN:
@@ -262,6 +262,7 @@ def join(
     float32 [rows, splits, heads, 2]: the greatest score in powers of two, and the total.
     """
     rows, splits, heads, width = parts.shape
+    together = min(triton.next_power_of_2(splits), MOST_TOGETHER)
     join_kernel[(rows * heads,)](
         parts,
         tops,
@@ -273,9 +274,9 @@ def join(
         splits,
         0 if turn is None else turn.cos.shape[-1],
         WIDTH=width,
-        TOGETHER=min(triton.next_power_of_2(splits), MOST_TOGETHER),
+        TOGETHER=together,
         HAS_TURN=turn is not None,
         IS_EARLY=is_early,
-        num_warps=4,
+        num_warps=8 if together == MOST_TOGETHER else 4,
         launch_pdl=is_early,
     )
