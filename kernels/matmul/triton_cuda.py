@@ -83,7 +83,9 @@ def grouped_linear(x: Tensor, weight: Weight) -> Tensor:
         return triton_hopper.product(x, weight)
     if len(x) <= MOST_FEW_ROWS:
         return few_rows(x.contiguous(), weight)
-    return torch.bmm(x.transpose(0, 1), dequantised(weight).mT).transpose(0, 1)
+    out = x.new_empty(len(x), *weight.shape[:2])  # as it is read: nobody has to copy it
+    torch.bmm(x.transpose(0, 1), dequantised(weight).mT, out=out.transpose(0, 1))
+    return out
 
 
 def suits_kernels(x: Tensor, weight: Fp8Weight) -> bool:
