@@ -77,7 +77,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float) -> Tensor:
             eps,
             CHUNK=chunk,
             CHUNKS=triton.cdiv(width, chunk),
-            num_warps=config["num_warps"],
+            num_warps=min(config["num_warps"], max(chunk // 256, 1)),
             **early(),
         )
     return out
