@@ -201,7 +201,7 @@ def _hopper() -> Iterator[Launch]:
         yield Launch(
             address=f"{kernels}:few_rows_fp8_kernel",
             constants={"SIDE": side, "GROUP": group, "PLANES": planes, "SLICES": slices}
-            | {"STEPS": 16 if is_one else 0, "ROWS": max(rows, 8), "LIVE": int(is_one)}
+            | {"STEPS": 16 if is_one else 0, "ROWS": max(rows, 8)}
             | {"STAGES": 6},
             **(about | more if is_one else about),
         )

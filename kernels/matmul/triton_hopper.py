@@ -118,7 +118,6 @@ def product(x: Tensor, weight: Fp8Weight, cut: Cut | None = None) -> Tensor:
         "GROUP": group if is_one else STEP,
         "PLANES": 2 if weight.input_group is None else 1,
         "STEPS": triton.next_power_of_2(cut.steps) if is_one else 0,
-        "LIVE": 1 if is_one else 0,
     }
     kernel[grid](
         values,

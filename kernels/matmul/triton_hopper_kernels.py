@@ -20,7 +20,7 @@ from kernels.matmul.triton_hopper_tiles import (
     launch_dependents,
     narrow_product,
     narrow_products,
-    round_rows,
+    round_row,
     scale_value,
     wait_for_results,
 )
@@ -33,13 +33,13 @@ def few_rows_fp8_kernel(
     x, x_scales, weight, scales, out, parts, ended,
     rows, groups, outputs, inputs, scale_stride, held, slice_steps, steps_all,
     SIDE: gl.constexpr, GROUP: gl.constexpr, PLANES: gl.constexpr, STEPS: gl.constexpr,
-    SLICES: gl.constexpr, ROWS: gl.constexpr, LIVE: gl.constexpr, STAGES: gl.constexpr,
+    SLICES: gl.constexpr, ROWS: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """x [rows, groups, inputs] . weight [groups, outputs, inputs], tiles of SIDE x SIDE: a slice
     of the inputs, `slice_steps` steps of 128, for ROWS rows and 64 outputs.
 
-    x is bfloat16 where STEPS are given, the most that a slice has, and may be rounded to two
-    PLANES; else as `quantised` gives it.
+    x is one row of bfloat16 where STEPS are given, the most that a slice has, and may be rounded
+    to two PLANES; else it is as `quantised` gives it.
     """
     OUT: gl.constexpr = 64
     FACTORS: gl.constexpr = STEP // GROUP
@@ -84,10 +84,7 @@ def few_rows_fp8_kernel(
     wait_for_results()
 
     if STEPS:
-        round_rows(
-            x, tile, factors, first_row, rows, groups, group, start, steps, inputs, PLANES, GROUP,
-            LIVE,
-        )  # fmt: skip
+        round_row(x, tile, factors, group, start, steps, inputs, PLANES, GROUP)
     else:
         row = first_row + gl.arange(0, ROWS, LINE)
         row = (gl.where(row < rows, row, 0) * groups + group).to(gl.int64)

@@ -54,69 +54,55 @@ def power_of_two(exponent):
 
 
 @gluon.jit
-def round_rows(
-    x, tile, factors, first_row, rows, groups, group, start, steps, inputs,
-    PLANES: gl.constexpr, GROUP: gl.constexpr, LIVE: gl.constexpr,
-):  # fmt: skip
-    """Rows of bfloat16 x [rows, groups, inputs], from step `start` on, as e4m3 in tiles
-    [STEPS * PLANES, ROWS, STEP], and their scales in factors [STEPS, STEP / GROUP, ROWS].
+def round_row(
+    x, tile, factors, group, start, steps, inputs, PLANES: gl.constexpr, GROUP: gl.constexpr
+):
+    """A row of bfloat16 x [groups, inputs], from step `start` on, as e4m3 in the first rows of
+    tiles [STEPS * PLANES, ROWS, STEP], and its scales in factors [STEPS, STEP / GROUP, ROWS].
 
-    PLANES: see `quantised` of kernels.quantize.triton_groups. LIVE: as many of ROWS are written.
-    Everything at once, since a store to shared memory is a barrier for what is loaded.
+    PLANES 2: the second has what rounding left of a value; together they are bfloat16, to 2^-18
+    of the largest of a group. Everything at once, since a store to shared memory is a barrier for
+    what is loaded.
     """
     STEPS: gl.constexpr = factors.shape[0]
     GROUPS: gl.constexpr = STEP // GROUP
     INNER: gl.constexpr = GROUP // 8
-    OUTER: gl.constexpr = 32 // (INNER * GROUPS)
-    IS_ONE: gl.constexpr = LIVE == 1
     LAYOUT: gl.constexpr = gl.BlockedLayout(
-        [1, 1, 1, 8],
-        [OUTER if IS_ONE else 1, 1 if IS_ONE else OUTER, GROUPS, INNER],
-        [gl.num_warps(), 1, 1, 1],
-        [3, 2, 1, 0],
+        [1, 1, 8], [32 // (INNER * GROUPS), GROUPS, INNER], [gl.num_warps(), 1, 1], [2, 1, 0]
     )
-    BY_ROW: gl.constexpr = gl.SliceLayout(2, gl.SliceLayout(3, LAYOUT))
-    BY_INPUT: gl.constexpr = gl.SliceLayout(0, gl.SliceLayout(1, LAYOUT))
-    step = gl.arange(0, STEPS, gl.SliceLayout(1, BY_ROW))[:, None]
-    row = first_row + gl.arange(0, LIVE, gl.SliceLayout(0, BY_ROW))[None, :]
+    BY_INPUT: gl.constexpr = gl.SliceLayout(0, LAYOUT)
+    step = gl.arange(0, STEPS, gl.SliceLayout(1, gl.SliceLayout(2, LAYOUT)))
     number = gl.arange(0, GROUPS, gl.SliceLayout(1, BY_INPUT))
     at = number[:, None] * GROUP + gl.arange(0, GROUP, gl.SliceLayout(0, BY_INPUT))[None, :]
-    inside = (step < steps) & (row < rows)
-    place = (row * groups + group).to(gl.int64) * inputs + (start + step) * STEP
-    here = x + (place[:, :, None, None] + at[None, None, :, :])
-    here = gl.max_contiguous(gl.multiple_of(here, [1, 1, 1, 16]), [1, 1, 1, 8])
-    value = gl.load(here, mask=inside[:, :, None, None], other=0.0).to(gl.float32)
-    most = gl.max(gl.abs(value), 3)  # [STEPS, LIVE, GROUPS]
+    here = x + group.to(gl.int64) * inputs + start * STEP
+    here += (step * STEP)[:, None, None] + at[None, :, :]
+    here = gl.max_contiguous(gl.multiple_of(here, [1, 1, 16]), [1, 1, 8])
+    value = gl.load(here, mask=(step < steps)[:, None, None], other=0.0).to(gl.float32)
+    most = gl.max(gl.abs(value), 2)  # [STEPS, GROUPS]
     is_finite = most < float("inf")
     bits = (gl.where(most < 1e-4, 1e-4, most) * 0.002232142857142857).to(gl.int32, bitcast=True)
     exponent = (bits >> 23) + ((bits & 0x7FFFFF) != 0).to(gl.int32)  # see group_exponents
     exponent = gl.where(is_finite, exponent, 255)
-    scaled = value * power_of_two(gl.where(exponent == 255, 255, 254 - exponent))[:, :, :, None]
+    scaled = value * power_of_two(gl.where(exponent == 255, 255, 254 - exponent))[:, :, None]
     high = scaled.to(gl.float8e4nv)
     store_plane(tile, high, 0, PLANES)
     if PLANES == 2:
         store_plane(tile, (scaled - high.to(gl.float32)).to(gl.float8e4nv), 1, PLANES)
-    up = gl.permute(power_of_two(exponent), (0, 2, 1))  # [STEPS, GROUPS, LIVE]
     PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     lines = factors._reinterpret(gl.float32, [STEPS * GROUPS, factors.shape[2]], PLAIN)
-    lines.slice(0, LIVE, dim=1).store(gl.reshape(up, (STEPS * GROUPS, LIVE)))
+    lines.slice(0, 1, dim=1).store(gl.reshape(power_of_two(exponent), (STEPS * GROUPS, 1)))
 
 
 @gluon.jit
 def store_plane(tile, values, PLANE: gl.constexpr, PLANES: gl.constexpr):
-    """Values [STEPS, LIVE, groups, group] to one plane of tiles [STEPS * PLANES, ROWS, STEP]."""
+    """Values [STEPS, groups, group] to one plane of tiles [STEPS * PLANES, ROWS, STEP], whose
+    first rows are not swizzled.
+    """
     STEPS: gl.constexpr = values.shape[0]
     SIZE: gl.constexpr = tile.shape[1] * STEP
-    if values.shape[1] == 1:  # the first row of a tile is not swizzled
-        PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
-        lines = tile._reinterpret(gl.float8e4nv, [STEPS, PLANES * SIZE], PLAIN)
-        lines.slice(PLANE * SIZE, STEP, dim=1).store(gl.reshape(values, (STEPS, STEP)))
-    else:
-        gl.static_assert(PLANES == 1, "rows of two planes are not beside each other")
-        SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 8, rank=2)
-        ROWS: gl.constexpr = STEPS * tile.shape[1]
-        lines = tile._reinterpret(gl.float8e4nv, [ROWS, STEP], SWIZZLED)
-        lines.store(gl.reshape(values, (ROWS, STEP)))
+    PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+    lines = tile._reinterpret(gl.float8e4nv, [STEPS, PLANES * SIZE], PLAIN)
+    lines.slice(PLANE * SIZE, STEP, dim=1).store(gl.reshape(values, (STEPS, STEP)))
 
 
 @gluon.jit
