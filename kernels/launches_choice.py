@@ -17,24 +17,39 @@ def choice_launches() -> Iterator[Launch]:
 
 def _sampling() -> Iterator[Launch]:
     sampling = "kernels.sampling.triton_cuda"
+    nucleus = "kernels.sampling.triton_nucleus"
     types = (
-        typed("logits tops highest shares groups", "*fp32")
+        typed("logits tops highest shares groups chain masses", "*fp32")
         | typed("positions seeds top_k token_ids", "*i64")
         | typed("temperatures top_p min_p", "*fp64")
         | {"held": "*u32", "is_finite": "*i1"}
-        | typed("held_at chosen", "*i32")
+        | typed("held_at chosen chain_ids ends counts", "*i32")
         | typed("vocab row_stride parts", "i32")
     )
-    for each, has_narrowing in ((1, False), (1, True), (6, False), (6, True)):
-        shared = {"EACH": each, "HAS_NARROWING": has_narrowing, "PART": 4096, "GROUP": 32}
-        shared["GROUPS"] = 4040
-        even = ("vocab", "row_stride")
-        yield Launch(address=f"{sampling}:scan_kernel", types=types, constants=shared, even=even)
+    even = ("vocab", "row_stride")
+    padded = {"PARTS": 32, "SLOTS": 8}
+    for each in (1, 6):
+        parted = {"EARLY": True, "EACH": each, "PART": 4096}
+        for has_narrowing in (False, True):
+            kind = {"HAS_NARROWING": has_narrowing, "GROUP": 32, "GROUPS": 4040}
+            yield Launch(
+                address=f"{sampling}:scan_kernel", types=types, constants=parted | kind, even=even
+            )
+            yield Launch(
+                address=f"{sampling}:choose_kernel",
+                types=types,
+                constants=parted | kind | padded | {"ROOM": 4096, "STEP": 4096},
+                warps=16 if has_narrowing else 8,
+                even=even,
+            )
         yield Launch(
-            address=f"{sampling}:choose_kernel",
+            address=f"{nucleus}:count_kernel", types=types, constants=parted | padded, even=even
+        )
+        yield Launch(
+            address=f"{nucleus}:decide_kernel",
             types=types,
-            constants=shared | {"PARTS": 32, "ROOM": 4096, "STEP": 4096},
-            warps=16 if has_narrowing else 8,
+            constants=parted | padded | {"STEP": 4096},
+            warps=16,
             even=even,
         )
     yield Launch(

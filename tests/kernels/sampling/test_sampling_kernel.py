@@ -7,10 +7,26 @@ from tests.fakes.interpreter import INTERPRETED, run
 DRAWN = (
     INTERPRETED
     + """
-from kernels.sampling import reference, triton_cuda
+from triton.language import constexpr
+from kernels.sampling import reference, triton_cuda, triton_few, triton_nucleus
 from kernels.sampling.reference import Narrowing, SamplingRules
 triton_cuda.PART = triton_cuda.STEP = 256
 triton_cuda.ROOM, triton_cuda.GROUP = 128, 16
+triton_few.FEW = constexpr(32)
+
+taken = set()
+def watched(module, name):
+    way = getattr(module, name)
+    def run(*given):
+        taken.add(name)
+        return way(*given)
+    setattr(module, name, run)
+
+ways = [(triton_few, name) for name in ("draw_ranked", "draw_held", "gather", "kth_of_row")]
+ways += [(triton_nucleus, name) for name in ("kth_between", "draw_on")]
+ways += [(triton_cuda, name) for name in ("draw", "draw_chain", "draw_of_few", "store_pivots")]
+for way in ways:
+    watched(*way)
 
 def of(values, dtype=torch.float64):
     return torch.tensor(values, dtype=dtype)
@@ -21,6 +37,7 @@ kinds = [
     (1.0, VOCAB, 1.0, 0.0), (0.0, 5, 0.5, 0.0), (1.3, 20, 1.0, 0.0), (0.7, 60, 0.9, 0.0),
     (1.0, VOCAB, 0.99, 0.0), (1.0, VOCAB, 0.2, 0.0), (1.0, 600, 0.9, 0.0), (1.0, 600, 1.0, 0.0),
     (1.0, VOCAB, 1.0, 0.3), (1e-4, VOCAB, 0.9, 0.0), (1.0, 1, 1.0, 0.0), (9.0, 1110, 0.7, 0.01),
+    (2.0, 100, 0.5, 0.0), (1.0, 90, 0.7, 0.0), (3.0, 80, 0.6, 0.0),
 ]
 rows = len(kinds)
 temperature, top_k, top_p, min_p = map(list, zip(*kinds))
@@ -49,6 +66,7 @@ chosen = triton_cuda.choose_tokens(bad, torch.arange(4), some)
 for found in (triton_cuda.choose_highest(bad), chosen):
     assert found.is_finite.tolist() == [False, False, False, True], found
     assert 0 <= int(found.token_ids.min()) and int(found.token_ids.max()) < VOCAB
+assert taken == {name for _, name in ways}, taken
 print("agree")
 """
 )
