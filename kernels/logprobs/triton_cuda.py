@@ -15,7 +15,8 @@ from torch import Tensor
 
 from kernels.logprobs import reference
 from kernels.logprobs.reference import LogprobRows
-from kernels.sampling.triton_cuda import logit_of, prepared
+from kernels.sampling.triton_cuda import prepared
+from kernels.sampling.triton_parts import logit_of
 from kernels.topk.triton_parts import ordered
 
 PART = 4096  # tokens
