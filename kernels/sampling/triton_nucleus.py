@@ -51,7 +51,7 @@ def count_kernel(
     end = tl.load(ends + row)
     if end > 0:
         k = tl.load(top_k + row // EACH)
-        p = tl.load(top_p + row // EACH)
+        p = tl.load(top_p + row // EACH).to(tl.float32)
         token = part * PART + tl.arange(0, PART)
         inside = token < vocab
         logit = tl.load(logits + row * row_stride + token, mask=inside, other=float("-inf"))
