@@ -6,7 +6,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 
-POINTERS = ("*bf16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64", "*u8", "*u16", "*u32", "*u64")
+POINTERS = (
+    "*bf16", "*fp16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64",
+    "*u8", "*u16", "*u32", "*u64",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,29 +199,27 @@ def _caches() -> Iterator[Launch]:
             warps=8,
             stages=3,
         )
-    for together, warps in ((4, 4), (32, 8)):
+    for together in (4, 32):
         yield Launch(
             address="kernels.attention.triton_cuda:join_kernel",
             types=typed("tops sink cos sin", "*fp32")
-            | typed("parts out", "*bf16")
+            | {"parts": "*fp16", "out": "*bf16"}
             | typed("heads splits turn_width", "i32"),
             constants={
-                "WIDTH": 512, "TOGETHER": together, "HAS_TURN": True, "IS_EARLY": True,
+                "WIDTH": 512, "TOGETHER": together, "PASSES": 1, "HAS_TURN": True, "IS_EARLY": True,
             },
-            warps=warps,
+            warps=2,
         )  # fmt: skip
 
 
 def _hopper_attention() -> Iterator[Launch]:
-    for own, chosen, is_whole, keys, is_apart in (
-        (0, 0, True, 64, False), (0, 2, True, 64, True), (1, 2, True, 64, False),
-        (1, 2, False, 32, False), (1, 2, True, 64, True), (4, 4, True, 64, False),
-        (4, 4, True, 64, True), (4, 4, False, 32, False), (4, 4, False, 32, True),
+    for own, chosen, is_whole, keys in (
+        (0, 0, True, 64), (0, 2, True, 64), (1, 2, True, 64), (1, 2, False, 32),
+        (4, 4, True, 64), (4, 4, True, 32), (4, 4, False, 32),
     ):  # fmt: skip
         yield Launch(
             address="kernels.attention.triton_hopper:attend_kernel",
-            types=typed("queries out", "*bf16")
-            | {"factor": "fp32"}
+            types={"queries": "*bf16", "out": "*bf16" if is_whole else "*fp16", "factor": "fp32"}
             | typed("own chosen", "*u8")
             | typed("index slots positions floors", "*i64")
             | typed("cos sin sink tops", "*fp32")
@@ -233,10 +234,9 @@ def _hopper_attention() -> Iterator[Launch]:
                 "KEYS": keys,
                 "STAGES": 128 // keys,
                 "VEC": 4,
-                "READER_REGISTERS": 104,
+                "READER_REGISTERS": 96,
                 "ADDER_REGISTERS": 160,
                 "IS_EARLY": True,
-                "IS_APART": is_apart,
             },
             even=("own_page_stride", "chosen_page_stride"),
             architectures=(90,),

@@ -139,10 +139,11 @@ def join_kernel(
     turn_width,
     WIDTH: tl.constexpr,
     TOGETHER: tl.constexpr,
+    PASSES: tl.constexpr,
     HAS_TURN: tl.constexpr,
     IS_EARLY: tl.constexpr,
 ):
-    """The splits of one head of one query, TOGETHER at once; turned back at the end.
+    """The splits of one head of one query, TOGETHER in a pass; turned back at the end.
 
     IS_EARLY: launched while the kernel before may still run, for whose end it waits.
     """
@@ -162,13 +163,13 @@ def join_kernel(
     most = tl.maximum(rest, -1e30)
     weight = tl.exp2(rest - most)
     acc = tl.zeros((WIDTH,), tl.float32)
-    for first in range(0, splits, TOGETHER):
-        there = first + member < splits
-        part = (row * splits + first + member) * heads + head
-        here = parts + part[:, None] * WIDTH + at[None, :]
-        values = tl.load(here, mask=there[:, None], other=0.0)  # first: it takes the longest
+    for turn in tl.static_range(PASSES):
+        there = turn * TOGETHER + member < splits
+        part = (row * splits + turn * TOGETHER + member) * heads + head
         top = tl.load(tops + 2 * part, mask=there, other=float("-inf"))
         total = tl.load(tops + 2 * part + 1, mask=there, other=0.0)
+        here = parts + part[:, None] * WIDTH + at[None, :]
+        values = tl.load(here, mask=there[:, None], other=0.0)
         higher = tl.maximum(most, tl.max(top, 0))
         shrink = tl.exp2(most - higher)
         share = total * tl.exp2(top - higher)
@@ -275,8 +276,9 @@ def join(
         0 if turn is None else turn.cos.shape[-1],
         WIDTH=width,
         TOGETHER=together,
+        PASSES=triton.cdiv(splits, together),
         HAS_TURN=turn is not None,
         IS_EARLY=is_early,
-        num_warps=8 if together == MOST_TOGETHER else 4,
+        num_warps=2,
         launch_pdl=is_early,
     )

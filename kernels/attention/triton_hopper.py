@@ -2,7 +2,8 @@
 
 Four warps decode rows into tiles of shared memory, four multiply them with the queries and give
 shares, and twice four multiply the shares with half of the columns of a tile, each of them ahead
-of the next.
+of the next. All is multiplied in float16; for its range see `kernels.cache_ops.triton_hopper`.
+Queries are divided by 16 for theirs: up to a million.
 
 Written in Gluon, which the interpreter does not run: `kernels.attention.triton_cuda` is the same
 computation for every other device, and `python -m kernels.check` holds both on a device.
@@ -28,16 +29,14 @@ from kernels.attention import triton_cuda
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.attention.triton_cuda import join
 from kernels.cache_ops.triton_hopper import (
-    apart,
     barrier,
     byte_offsets,
-    copy_half,
     decode_half,
     fetch_half,
 )
 from kernels.quantize.triton_cuda import NUMBERS
 from kernels.rotary.reference import Rotation
-from kernels.tuning import Config, Tunable
+from kernels.tuning import Tunable
 from kernels.tuning import chosen as tuned
 
 HELD_KEYS = 128  # in tiles that are filled or read
@@ -45,15 +44,15 @@ HEADS = 64  # of a program
 WIDTH = 512  # of a head
 TURNED_WIDTH = 64
 WORDS = 4  # that a thread loads at once
-READER_REGISTERS = 104
+READER_REGISTERS = 96
 ADDER_REGISTERS = 160  # of each of the two; those that score get what is left
 LOG2_E = gl.constexpr(1.4426950408889634)
 ROWS = Tunable(
     name="attend_rows",
     op="attend_turned",
     implementation="gluon",
-    default={"KEYS": 64, "APART": 0},
-    candidates=tuple({"KEYS": keys, "APART": apart} for keys in (32, 64) for apart in (0, 1)),
+    default={"KEYS": 64},  # of a tile
+    candidates=({"KEYS": 32}, {"KEYS": 64}),
 )
 TUNABLES = (ROWS,)
 ROOMS = ((10, "10 splits"), (2, "2 splits"), (1, "whole"), (0, "in turn"))
@@ -78,9 +77,8 @@ def key_places(index, count, window, number, IS_OWN: gl.constexpr):
 def fill_tiles(
     cache, index, count, window, tiles, rings, first_step, first, last, page_stride,
     IS_OWN: gl.constexpr, FORMAT: gl.constexpr, PAGE: gl.constexpr, VEC: gl.constexpr,
-    IS_APART: gl.constexpr,
 ):  # fmt: skip
-    """Fill tiles `first` to `last` of a cache; packed rows are fetched half a tile ahead."""
+    """Fill tiles `first` to `last` of a cache; rows are fetched half a tile ahead."""
     rows, scales, bias, full, empty = rings
     KEYS: gl.constexpr = tiles.shape[1]
     STAGES: gl.constexpr = bias.shape[0]
@@ -95,44 +93,40 @@ def fill_tiles(
     place, seen_next = key_places(index, count, window, (first + 1) * KEYS + key, IS_OWN)
     seen_next = seen_next & (first + 1 < last)
     barrier()
+    low = fetch_half(cache, rows.index(first_step % 2), FORMAT, PAGE, VEC, 0)
     if FORMAT != 0:
-        here = rows.index(first_step % 2)
+        high = fetch_half(cache, rows.index(first_step % 2), FORMAT, PAGE, VEC, 1)
         scale = gl.load(cache + scale_row[:, None] + which[None, :], mask=seen[:, None], other=0)
-        low = fetch_half(cache, here, FORMAT, PAGE, VEC, 0)
-        high = fetch_half(cache, here, FORMAT, PAGE, VEC, 1)
     for t in range(first, last):
         step = first_step + t - first
         stage = step % STAGES
-        here, following = rows.index(step % 2), rows.index((step + 1) % 2)
         row, scale_row = byte_offsets(place, seen_next, page_stride, FORMAT, PAGE)
-        following.store(row)
-        place, seen_after = key_places(index, count, window, (t + 2) * KEYS + key, IS_OWN)
+        rows.index((step + 1) % 2).store(row)
         if FORMAT != 0:
             scales.slice(0, SCALES, dim=1).store(scale)
         mbarrier.wait(empty.index(stage), (step // STAGES & 1) ^ 1)
         bias.index(stage).store(gl.where(seen, 0.0, float("-inf")))
         barrier()
-        if FORMAT == 0:
-            copy_half(cache, here, tiles.index(2 * stage), VEC, 0, IS_APART)
-        else:
-            decode_half(low, scales, tiles.index(2 * stage), FORMAT, 0, IS_APART)
-        fence_async_shared()
         seen = seen_next
-        if FORMAT != 0:  # after the fence, which would wait for them
-            low = fetch_half(cache, following, FORMAT, PAGE, VEC, 0)
+        decode_half(low, scales, tiles.index(2 * stage), FORMAT, 0)
+        fence_async_shared()
+        if FORMAT == 0:
+            high = fetch_half(cache, rows.index(step % 2), FORMAT, PAGE, VEC, 1)
+        else:
+            low = fetch_half(cache, rows.index((step + 1) % 2), FORMAT, PAGE, VEC, 0)
+        barrier()
+        mbarrier.arrive(full.index(2 * stage))
+        decode_half(high, scales, tiles.index(2 * stage + 1), FORMAT, 1)
+        fence_async_shared()
+        if FORMAT == 0:
+            low = fetch_half(cache, rows.index((step + 1) % 2), FORMAT, PAGE, VEC, 0)
+        else:
+            high = fetch_half(cache, rows.index((step + 1) % 2), FORMAT, PAGE, VEC, 1)
             scale = gl.load(
                 cache + scale_row[:, None] + which[None, :], mask=seen[:, None], other=0
             )
-        barrier()
-        mbarrier.arrive(full.index(2 * stage))
-        if FORMAT == 0:
-            copy_half(cache, here, tiles.index(2 * stage + 1), VEC, 1, IS_APART)
-        else:
-            decode_half(high, scales, tiles.index(2 * stage + 1), FORMAT, 1, IS_APART)
-        fence_async_shared()
-        if FORMAT != 0:
-            high = fetch_half(cache, following, FORMAT, PAGE, VEC, 1)
-        seen_next = seen_after & (t + 2 < last)
+        place, seen_next = key_places(index, count, window, (t + 2) * KEYS + key, IS_OWN)
+        seen_next = seen_next & (t + 2 < last)
         barrier()
         mbarrier.arrive(full.index(2 * stage + 1))
 
@@ -155,7 +149,7 @@ def read_rows(
     own, chosen, index, positions, slots, floors, tiles, rings, works, heads, splits, split_tiles,
     length, count, ring, own_page_stride, chosen_page_stride,
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
-    VEC: gl.constexpr, IS_APART: gl.constexpr,
+    VEC: gl.constexpr,
 ):  # fmt: skip
     """The warps that fill tiles, ahead of those that multiply."""
     KEYS: gl.constexpr = tiles.shape[1]
@@ -171,91 +165,46 @@ def read_rows(
             floor = gl.maximum(gl.load(floors + row).to(gl.int32), 0)
             fill_tiles(
                 own, index, count, (position, base, floor, ring, length), tiles, rings, done,
-                start, own_end, own_page_stride, True, OWN, OWN_PAGE, VEC, IS_APART,
+                start, own_end, own_page_stride, True, OWN, OWN_PAGE, VEC,
             )  # fmt: skip
         if own_end < end:
             first = gl.maximum(start, own_tiles)
             fill_tiles(
                 chosen, index + row * count, count, 0, tiles, rings, done + first - start,
                 first - own_tiles, end - own_tiles, chosen_page_stride,
-                False, CHOSEN, CHOSEN_PAGE, VEC, IS_APART,
+                False, CHOSEN, CHOSEN_PAGE, VEC,
             )  # fmt: skip
         done += end - start
 
 
-@gluon.constexpr_function
-def loaded_layout(warps: int) -> gl.BlockedLayout:
-    """[64, 128] queries."""
-    return gl.BlockedLayout([1, 8], [2, 16], [warps, 1], [1, 0])
-
-
 @gluon.jit
-def load_columns(queries, heads, FIRST: gl.constexpr):
-    """128 columns of 64 heads from FIRST on."""
-    LOADED: gl.constexpr = loaded_layout(gl.num_warps())
-    head = gl.arange(0, 64, gl.SliceLayout(1, LOADED))
-    column = gl.arange(0, 128, gl.SliceLayout(0, LOADED))
-    here = queries + head[:, None] * 512 + FIRST + column[None, :]
-    return gl.load(here, mask=(head < heads)[:, None], other=0.0)
-
-
-@gluon.jit
-def turned_columns(value, cos, sin):
-    """The last 128 columns of queries, of which the last 64 are turned."""
-    even, odd = gl.split(gl.reshape(value, (64, 64, 2)))
-    even, odd = even.to(gl.float32), odd.to(gl.float32)
-    place = 2 * gl.arange(0, 64, gl.SliceLayout(0, even.type.layout)) - 64
-    c = gl.load(cos + place, mask=place >= 0, other=1.0)[None, :]
-    s = gl.load(sin + place + 1, mask=place >= 0, other=0.0)[None, :]
-    pairs = gl.join(even * c - odd * s, odd * c + even * s)
-    return gl.reshape(pairs, (64, 128)).to(value.dtype)
-
-
-@gluon.jit
-def load_queries(queries, cos, sin, tile, heads, IS_APART: gl.constexpr):
-    """64 heads of 512 to shared memory [4, 64, 128], a quarter on its way while one is stored."""
-    first = load_columns(queries, heads, 0)
-    second = load_columns(queries, heads, 128)
-    store_quarter(tile.index(0), first, IS_APART)
-    first = load_columns(queries, heads, 256)
-    store_quarter(tile.index(1), second, IS_APART)
-    second = load_columns(queries, heads, 384)
-    store_quarter(tile.index(2), first, IS_APART)
-    store_quarter(tile.index(3), turned_columns(second, cos, sin), IS_APART)
-
-
-@gluon.jit
-def store_quarter(tile, value, IS_APART: gl.constexpr):
-    if IS_APART:
-        value = gl.convert_layout(apart(value), loaded_layout(gl.num_warps()))
-    tile.store(value)
-
-
-@gluon.jit
-def nearest(x):
-    """float32 that is not NaN to the nearest bfloat16: adding takes a third of converting's time.
-
-    Where a share is NaN so is the total, which is not rounded.
-    """
-    return gl.inline_asm_elementwise(
-        """{
-        .reg .b32 a, b;
-        add.u32 a, $1, 0x8000;
-        add.u32 b, $2, 0x8000;
-        prmt.b32 $0, a, b, 0x7632;
-        }""",
-        "=r,r,r",
-        [x.to(gl.int32, bitcast=True)],
-        dtype=gl.bfloat16,
-        is_pure=True,
-        pack=2,
+def load_columns(queries, cos, sin, tile, heads, FIRST: gl.constexpr):
+    """Columns FIRST on of 64 heads to shared memory, over 16, the last 64 of all turned."""
+    COLUMNS: gl.constexpr = tile.shape[1]
+    LOADED: gl.constexpr = gl.BlockedLayout(
+        [1, 8], [256 // COLUMNS, COLUMNS // 8], [gl.num_warps(), 1], [1, 0]
     )
+    head = gl.arange(0, 64, gl.SliceLayout(1, LOADED))
+    column = gl.arange(0, COLUMNS, gl.SliceLayout(0, LOADED))
+    here = queries + head[:, None] * 512 + FIRST + column[None, :]
+    value = gl.load(here, mask=(head < heads)[:, None], other=0.0)
+    if FIRST + COLUMNS > 448:
+        even, odd = gl.split(gl.reshape(value, (64, COLUMNS // 2, 2)))
+        even, odd = even.to(gl.float32), odd.to(gl.float32)
+        place = FIRST + 2 * gl.arange(0, COLUMNS // 2, gl.SliceLayout(0, even.type.layout)) - 448
+        c = gl.load(cos + place, mask=place >= 0, other=1.0) * 0.0625
+        s = gl.load(sin + place + 1, mask=place >= 0, other=0.0) * 0.0625
+        c, s = c[None, :], s[None, :]
+        pairs = gl.join((even * c - odd * s).to(gl.float16), (odd * c + even * s).to(gl.float16))
+        tile.store(gl.reshape(pairs, (64, COLUMNS)))
+    else:
+        tile.store((value.to(gl.float32) * 0.0625).to(gl.float16))
 
 
 @gluon.jit
 def score_tiles(
     queries, cos, sin, sink, tops, query, tiles, rings, shares, works, heads, splits, split_tiles,
-    length, count, factor, IS_WHOLE: gl.constexpr, IS_APART: gl.constexpr,
+    length, count, factor, IS_WHOLE: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply keys and queries, and give shares."""
     _rows, _scales, bias, full, _empty = rings
@@ -267,15 +216,18 @@ def score_tiles(
     HEAD: gl.constexpr = gl.SliceLayout(1, SCORES)
     none = gl.zeros([64, KEYS], gl.float32, SCORES)
     SWIZZLED: gl.constexpr = gl.NVMMASharedLayout(128, 16, rank=2)
-    pieces = query._reinterpret(gl.bfloat16, [4, 64, 128], SWIZZLED)
+    pieces = query._reinterpret(gl.float16, [4, 64, 128], SWIZZLED)
     done = gl.to_tensor(0)
     for work in range(gl.program_id(0), works, gl.num_programs(0)):
         row, first_head, split, start, end, _own_tiles = part_of(
             work, heads, splits, split_tiles, length, count, KEYS
         )
         held = queries + (row * heads + first_head) * 512
-        load_queries(held, cos + row * 64, sin + row * 64, pieces, heads - first_head,
-                     IS_APART)  # fmt: skip
+        for piece in gl.static_range(4):
+            load_columns(
+                held, cos + row * 64, sin + row * 64, pieces.index(piece), heads - first_head,
+                128 * piece,
+            )  # fmt: skip
         fence_async_shared()
         barrier()
         head = first_head + gl.arange(0, 64, HEAD)
@@ -302,7 +254,7 @@ def score_tiles(
             most = higher
             slot = done % GIVEN
             mbarrier.wait(taken.index(slot), (done // GIVEN & 1) ^ 1)
-            weights.index(slot).store(nearest(share))
+            weights.index(slot).store(share.to(gl.float16))
             shrinks.index(slot).store(shrink)
             if t + 1 == end:
                 weight = total * shrink + gl.sum(share, 1)
@@ -327,7 +279,7 @@ def score_tiles(
 @gluon.jit
 def add_tiles(
     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles, length, count,
-    IS_WHOLE: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr,
+    IS_WHOLE: gl.constexpr, HALF: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply shares and values: columns 256 * HALF on."""
     _rows, _scales, bias, _full, empty = rings
@@ -358,15 +310,10 @@ def add_tiles(
             mbarrier.arrive(taken.index(slot))
             mbarrier.arrive(empty.index(stage))
             done += 1
-        acc = acc * share[:, None]
-        if IS_WHOLE:
-            value = acc.to(gl.bfloat16)
-            first = (row * heads + first_head) * 512
-        else:
-            value = nearest(acc)
+        value = (acc * share[:, None]).to(out.dtype.element_ty)
+        first = (row * heads + first_head) * 512
+        if not IS_WHOLE:
             first = ((row * splits + split) * heads + first_head) * 512
-        if IS_APART:
-            value = apart(gl.convert_layout(value, stored_layout(256)))
         store_half(value, cos + row * 64, sin + row * 64, out + first, heads - first_head, HALF,
                    IS_WHOLE)  # fmt: skip
 
@@ -424,7 +371,6 @@ def attend_kernel(
     OWN: gl.constexpr, CHOSEN: gl.constexpr, OWN_PAGE: gl.constexpr, CHOSEN_PAGE: gl.constexpr,
     IS_WHOLE: gl.constexpr, KEYS: gl.constexpr, STAGES: gl.constexpr, VEC: gl.constexpr,
     READER_REGISTERS: gl.constexpr, ADDER_REGISTERS: gl.constexpr, IS_EARLY: gl.constexpr,
-    IS_APART: gl.constexpr,
 ):  # fmt: skip
     """Works in turn: a split of the keys of one query and 64 heads of 512."""
     GIVEN: gl.constexpr = 2
@@ -433,14 +379,14 @@ def attend_kernel(
     PLAIN: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
     PLAIN2: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
     BARRIER: gl.constexpr = mbarrier.MBarrierLayout()
-    query = gl.allocate_shared_memory(gl.bfloat16, [2, 64, 256], SWIZZLED)
-    tiles = gl.allocate_shared_memory(gl.bfloat16, [2 * STAGES, KEYS, 256], SWIZZLED)
+    query = gl.allocate_shared_memory(gl.float16, [2, 64, 256], SWIZZLED)
+    tiles = gl.allocate_shared_memory(gl.float16, [2 * STAGES, KEYS, 256], SWIZZLED)
     rows = gl.allocate_shared_memory(gl.int64, [2, KEYS], PLAIN)
     scales = gl.allocate_shared_memory(gl.uint8, [KEYS, 32], PLAIN2)
     bias = gl.allocate_shared_memory(gl.float32, [STAGES, KEYS], PLAIN)
     full = gl.allocate_shared_memory(gl.int64, [2 * STAGES, 1], BARRIER)
     empty = gl.allocate_shared_memory(gl.int64, [STAGES, 1], BARRIER)
-    weights = gl.allocate_shared_memory(gl.bfloat16, [GIVEN, 64, KEYS], SHARES)
+    weights = gl.allocate_shared_memory(gl.float16, [GIVEN, 64, KEYS], SHARES)
     shrinks = gl.allocate_shared_memory(gl.float32, [GIVEN, 64], PLAIN)
     ends = gl.allocate_shared_memory(gl.float32, [GIVEN, 64], PLAIN)
     given = gl.allocate_shared_memory(gl.int64, [GIVEN, 1], BARRIER)
@@ -473,21 +419,21 @@ def attend_kernel(
                 score_tiles,
                 (
                     queries, cos, sin, sink, tops, query, tiles, rings, shares, works, heads,
-                    splits, split_tiles, length, count, factor, IS_WHOLE, IS_APART,
+                    splits, split_tiles, length, count, factor * 16.0, IS_WHOLE,
                 ),
             ),
             (
                 add_tiles,
                 (
                     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles,
-                    length, count, IS_WHOLE, 0, IS_APART,
+                    length, count, IS_WHOLE, 0,
                 ),
             ),
             (
                 add_tiles,
                 (
                     cos, sin, out, tiles, rings, shares, works, heads, splits, split_tiles,
-                    length, count, IS_WHOLE, 1, IS_APART,
+                    length, count, IS_WHOLE, 1,
                 ),
             ),
             (
@@ -496,7 +442,6 @@ def attend_kernel(
                     own, chosen, index, positions, slots, floors, tiles, rings, works, heads,
                     splits, split_tiles, length, count, ring, own_page_stride,
                     chosen_page_stride, OWN, CHOSEN, OWN_PAGE, CHOSEN_PAGE, VEC,
-                    IS_APART,
                 ),
             ),
         ],
@@ -520,9 +465,9 @@ def attend_turned(
         return torch.empty_like(queries)
     programs = len(queries) * triton.cdiv(queries.shape[1], HEADS)
     at_once = processors(queries.device)
-    config = tuned(ROWS, shapes(own, chosen, at_once // programs))
-    split = tiles_of_split(programs, _tiles(own, chosen, config["KEYS"]), at_once)
-    return attend_in_splits(queries, own, chosen, sink, scale, turn, split, config)
+    keys = tuned(ROWS, shapes(own, chosen, at_once // programs))["KEYS"]
+    split = tiles_of_split(programs, _tiles(own, chosen, keys), at_once)
+    return attend_in_splits(queries, own, chosen, sink, scale, turn, split, keys)
 
 
 @cache
@@ -557,14 +502,12 @@ def attend_in_splits(
     scale: float,
     turn: Rotation,
     split_tiles: int,
-    config: Config,
+    keys: int,
 ) -> Tensor:
-    """`attend_turned` in splits of some tiles.
+    """`attend_turned` in splits of some tiles of so many keys.
 
-    config: KEYS of a tile, and whether of each four columns the second and third lie APART from
-    where they are in rows, which takes less time to decode.
+    What a split gives is kept in float16, as everything that is multiplied.
     """
-    keys = config["KEYS"]
     queries = queries.contiguous()
     rows, heads, width = queries.shape
     out = torch.empty_like(queries)
@@ -572,7 +515,7 @@ def attend_in_splits(
     works = rows * triton.cdiv(heads, HEADS) * splits
     parts, tops = out, sink
     if splits > 1:
-        parts = queries.new_empty((rows, splits, heads, width))
+        parts = queries.new_empty((rows, splits, heads, width), dtype=torch.float16)
         tops = queries.new_empty((rows, splits, heads, 2), dtype=torch.float32)
     other = own if chosen is None else chosen
     attend_kernel[(min(works, processors(queries.device)),)](
@@ -609,7 +552,6 @@ def attend_in_splits(
         READER_REGISTERS=READER_REGISTERS,
         ADDER_REGISTERS=ADDER_REGISTERS,
         IS_EARLY=True,
-        IS_APART=bool(config["APART"]),
         num_warps=4,
         launch_pdl=True,
     )

@@ -1,8 +1,7 @@
-"""Rows of a cache decoded into tiles of shared memory, on Hopper.
+"""Rows of a cache decoded into tiles of shared memory as float16, on Hopper.
 
-Bits are moved to where bfloat16 has them, or looked up, and multiplied by powers of two or scales,
-two values an instruction: exact, as bfloat16 has room for the digits of every packing. The
-conversions that Hopper has for e4m3 take four times as long.
+e4m3 is converted by the one instruction that Hopper has for it, e2m1 by moving its bits to where
+e4m3 has them; both are exact, and so are scales from 2^-22 to 2^7: values of at most 57,344.
 """
 
 from __future__ import annotations
@@ -15,25 +14,19 @@ barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # renamed
 
 @gluon.jit
 def e4m3_pairs(word, factor):
-    """The four e4m3 bytes of a word times a pair of factors: two pairs of bfloat16."""
+    """The four e4m3 bytes of a word times a pair of factors: two pairs of float16."""
     return gl.inline_asm_elementwise(
         """{
-        .reg .b32 a, b, c, d;
-        prmt.b32 a, $2, 0, 0x1404;
-        prmt.b32 b, $2, 0, 0x3424;
-        shr.u32 c, a, 4;
-        shr.u32 d, b, 4;
-        and.b32 c, c, 0x07f007f0;
-        and.b32 d, d, 0x07f007f0;
-        lop3.b32 c, a, 0x80008000, c, 0xEA;
-        lop3.b32 d, b, 0x80008000, d, 0xEA;
-        mul.bf16x2 c, c, $4;
-        mul.bf16x2 d, d, $4;
-        mul.bf16x2 $0, c, $3;
-        mul.bf16x2 $1, d, $3;
+        .reg .b16 p, q;
+        .reg .b32 a, b;
+        mov.b32 {p, q}, $2;
+        cvt.rn.f16x2.e4m3x2 a, p;
+        cvt.rn.f16x2.e4m3x2 b, q;
+        mul.f16x2 $0, a, $3;
+        mul.f16x2 $1, b, $3;
         }""",
-        "=&r,=&r,r,r,r",
-        [word, factor, 0x7B807B80],  # 2^120 twice
+        "=&r,=&r,r,r",
+        [word, factor],
         dtype=(gl.int32, gl.int32),
         is_pure=True,
         pack=1,
@@ -41,63 +34,37 @@ def e4m3_pairs(word, factor):
 
 
 @gluon.jit
-def e4m3_apart(word, factor):
-    """The same as the pairs of first and third, second and fourth: two moves less."""
-    return gl.inline_asm_elementwise(
-        """{
-        .reg .b32 a, b, c;
-        shl.b32 a, $2, 4;
-        shr.u32 b, $2, 4;
-        shl.b32 c, $2, 8;
-        and.b32 a, a, 0x07f007f0;
-        and.b32 b, b, 0x07f007f0;
-        lop3.b32 a, c, 0x80008000, a, 0xEA;
-        lop3.b32 b, $2, 0x80008000, b, 0xEA;
-        mul.bf16x2 a, a, $4;
-        mul.bf16x2 b, b, $4;
-        mul.bf16x2 $0, a, $3;
-        mul.bf16x2 $1, b, $3;
-        }""",
-        "=&r,=&r,r,r,r",
-        [word, factor, 0x7B807B80],  # 2^120 twice
-        dtype=(gl.int32, gl.int32),
-        is_pure=True,
-        pack=1,
-    )
+def e2m1_pairs(word, factor):
+    """The eight e2m1 values of a word times a pair of factors: four pairs of float16.
 
-
-@gluon.jit
-def e2m1_pairs(word, factor, FIRST: gl.constexpr, SECOND: gl.constexpr):
-    """The eight e2m1 values of a word times a pair of factors: four pairs of bfloat16.
-
-    Without its sign, a value is one of eight: both its bytes are looked up, four values at once.
-    FIRST and SECOND say which bytes of these, and of those, make the pairs of four values.
+    An e2m1 value is 2^6 times the e4m3 one with its bits; the factor has that.
     """
     return gl.inline_asm_elementwise(
         """{
-        .reg .b32 m, g, s, x, y, p, q;
-        and.b32 m, $4, 0x77777777;
-        shl.b32 g, $4, 4;
-        prmt.b32 x, 0x3f3f3f00, 0x40404040, m;
-        prmt.b32 y, 0xc0800000, 0xc0804000, m;
-        prmt.b32 s, g, $4, 0x5140;
-        lop3.b32 x, s, 0x80808080, x, 0xEA;
-        prmt.b32 p, y, x, $6;
-        prmt.b32 q, y, x, $7;
-        mul.bf16x2 $0, p, $5;
-        mul.bf16x2 $1, q, $5;
-        shr.u32 m, m, 16;
-        prmt.b32 x, 0x3f3f3f00, 0x40404040, m;
-        prmt.b32 y, 0xc0800000, 0xc0804000, m;
-        prmt.b32 s, g, $4, 0x7362;
-        lop3.b32 x, s, 0x80808080, x, 0xEA;
-        prmt.b32 p, y, x, $6;
-        prmt.b32 q, y, x, $7;
-        mul.bf16x2 $2, p, $5;
-        mul.bf16x2 $3, q, $5;
+        .reg .b16 p, q;
+        .reg .b32 a, b, l, h, t;
+        shl.b32 t, $4, 2;
+        and.b32 t, t, 0x1c1c1c1c;
+        shl.b32 l, $4, 4;
+        lop3.b32 l, l, 0x80808080, t, 0xEA;
+        shr.u32 h, $4, 2;
+        and.b32 h, h, 0x1c1c1c1c;
+        lop3.b32 h, $4, 0x80808080, h, 0xEA;
+        prmt.b32 a, l, h, 0x5140;
+        prmt.b32 b, l, h, 0x7362;
+        mov.b32 {p, q}, a;
+        cvt.rn.f16x2.e4m3x2 l, p;
+        cvt.rn.f16x2.e4m3x2 h, q;
+        mul.f16x2 $0, l, $5;
+        mul.f16x2 $1, h, $5;
+        mov.b32 {p, q}, b;
+        cvt.rn.f16x2.e4m3x2 l, p;
+        cvt.rn.f16x2.e4m3x2 h, q;
+        mul.f16x2 $2, l, $5;
+        mul.f16x2 $3, h, $5;
         }""",
-        "=&r,=&r,=&r,=&r,r,r,r,r",
-        [word, factor, FIRST, SECOND],
+        "=&r,=&r,=&r,=&r,r,r",
+        [word, factor],
         dtype=(gl.int32, gl.int32, gl.int32, gl.int32),
         is_pure=True,
         pack=1,
@@ -105,41 +72,62 @@ def e2m1_pairs(word, factor, FIRST: gl.constexpr, SECOND: gl.constexpr):
 
 
 @gluon.jit
+def plain_pairs(word):
+    """A pair of bfloat16 as one of float16."""
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .b32 l, h;
+        .reg .f32 x, y;
+        shl.b32 l, $1, 16;
+        and.b32 h, $1, 0xffff0000;
+        mov.b32 x, l;
+        mov.b32 y, h;
+        cvt.rn.f16x2.f32 $0, y, x;
+        }""",
+        "=&r,r",
+        [word],
+        dtype=gl.int32,
+        is_pure=True,
+        pack=1,
+    )
+
+
+@gluon.jit
 def power_of_two(scale):
-    """A pair of bfloat16 of ue8m0 bytes; 255 is NaN."""
+    """A pair of float16 of ue8m0 bytes; 255 is NaN."""
     u = scale.to(gl.int32)
-    bits = gl.where(u == 0, 0x40, gl.where(u == 255, 0x7FC0, u << 7))
-    return bits | (bits << 16)
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .f32 x;
+        mov.b32 x, $1;
+        cvt.rn.f16x2.f32 $0, x, x;
+        }""",
+        "=&r,r",
+        [gl.where(u == 255, 0x7FC00000, u << 23)],
+        dtype=gl.int32,
+        is_pure=True,
+        pack=1,
+    )
 
 
 @gluon.jit
 def e4m3_scale(scale):
-    """A pair of bfloat16 of e4m3 bytes; 0x7F is NaN."""
-    u = scale.to(gl.int32)
-    value = (((u & 0x80) << 24) | ((u & 0x7F) << 20)).to(gl.float32, bitcast=True)
-    bits = (value * 1.329227995784916e36).to(gl.int32, bitcast=True)
-    high = gl.where((u & 0x7F) == 0x7F, 0x7FC00000, bits) & -65536
-    return high | ((high >> 16) & 0xFFFF)
-
-
-@gluon.jit
-def apart(values):
-    """Of each four columns the second and third change places; twice is nothing."""
-    ROWS: gl.constexpr = values.shape[0]
-    COLUMNS: gl.constexpr = values.shape[1]
-    fours = gl.reshape(values, (ROWS, COLUMNS // 4, 2, 2))
-    return gl.reshape(gl.permute(fours, (0, 1, 3, 2)), (ROWS, COLUMNS))
-
-
-@gluon.jit
-def words_apart(words):
-    """`apart` of pairs of bfloat16 as int32."""
-    ROWS: gl.constexpr = words.shape[0]
-    WORDS: gl.constexpr = words.shape[1]
-    first, second = gl.split(gl.reshape(words, (ROWS, WORDS // 2, 2)))
-    low = (first & 0xFFFF) | (second << 16)
-    high = ((first >> 16) & 0xFFFF) | (second & -65536)
-    return gl.convert_layout(gl.reshape(gl.join(low, high), (ROWS, WORDS)), words.type.layout)
+    """A pair of float16 of e4m3 bytes, times 2^6 for `e2m1_pairs`."""
+    return gl.inline_asm_elementwise(
+        """{
+        .reg .b16 p, q;
+        .reg .b32 t;
+        prmt.b32 t, $1, 0, 0x0000;
+        mov.b32 {p, q}, t;
+        cvt.rn.f16x2.e4m3x2 t, p;
+        mul.f16x2 $0, t, $2;
+        }""",
+        "=&r,r,r",
+        [scale.to(gl.int32), 0x54005400],
+        dtype=gl.int32,
+        is_pure=True,
+        pack=1,
+    )
 
 
 @gluon.constexpr_function
@@ -197,6 +185,8 @@ def fetch_half(
         raw = (fetch_words(cache, rows, 256 * HALF, 64, VEC, 8),)
     elif FORMAT == 2:
         raw = (fetch_words(cache, rows, 128 * HALF, 32, VEC, 4),)
+    elif FORMAT == 0:
+        raw = (fetch_words(cache, rows, 512 * HALF, 128, VEC, 16),)
     else:
         ALIGNED: gl.constexpr = 2 if PAGE == 0 else VEC
         if HALF == 0:
@@ -213,9 +203,9 @@ def fetch_half(
 @gluon.jit
 def decode_words(
     raw, scales, tile, START: gl.constexpr, FIRST: gl.constexpr, GROUP: gl.constexpr,
-    IS_FP4: gl.constexpr, IS_APART: gl.constexpr,
+    IS_FP4: gl.constexpr,
 ):  # fmt: skip
-    """Words [keys, words] to columns START on of a tile, pairs of bfloat16 as int32 [keys, 128].
+    """Words [keys, words] to columns START on of a tile, pairs of float16 as int32 [keys, 128].
 
     scales: bytes of shared memory [keys, groups of a row], of which FIRST is that of the first
     group; GROUP: words of a group.
@@ -228,42 +218,29 @@ def decode_words(
     factor = e4m3_scale(scale) if IS_FP4 else power_of_two(scale)
     factor, grouped = gl.broadcast(gl.expand_dims(factor, 2), grouped)
     if IS_FP4:
-        if IS_APART:
-            a, b, c, d = e2m1_pairs(grouped, factor, 0x6240, 0x7351)
-        else:
-            a, b, c, d = e2m1_pairs(grouped, factor, 0x5140, 0x7362)
+        a, b, c, d = e2m1_pairs(grouped, factor)
         pairs = gl.join(gl.join(a, c), gl.join(b, d))
     else:
-        a, b = e4m3_apart(grouped, factor) if IS_APART else e4m3_pairs(grouped, factor)
+        a, b = e4m3_pairs(grouped, factor)
         pairs = gl.join(a, b)
     target = tile if tile.shape[1] == PAIRS else tile.slice(START, PAIRS, dim=1)
     target.store(gl.reshape(pairs, (KEYS, PAIRS)))
 
 
 @gluon.jit
-def decode_half(
-    raw, scales, tile, FORMAT: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr
-):
-    """Rows of `fetch_half` to a tile of bfloat16 [keys, 256], IS_APART: see `apart`."""
+def decode_half(raw, scales, tile, FORMAT: gl.constexpr, HALF: gl.constexpr):
+    """Rows of `fetch_half` to a tile of float16 [keys, 256]."""
     PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
     pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
     if FORMAT == 1:
-        decode_words(raw[0], scales, pairs, 0, 8 * HALF, 8, False, IS_APART)
+        decode_words(raw[0], scales, pairs, 0, 8 * HALF, 8, False)
     elif FORMAT == 2:
-        decode_words(raw[0], scales, pairs, 0, 16 * HALF, 2, True, IS_APART)
+        decode_words(raw[0], scales, pairs, 0, 16 * HALF, 2, True)
+    elif FORMAT == 0:
+        pairs.store(plain_pairs(raw[0]))
     elif HALF == 0:
-        decode_words(raw[0], scales, pairs, 0, 0, 16, False, IS_APART)
+        decode_words(raw[0], scales, pairs, 0, 0, 16, False)
     else:
-        decode_words(raw[0], scales, pairs, 0, 4, 16, False, IS_APART)
-        decode_words(raw[1], scales, pairs, 64, 6, 16, False, IS_APART)
-        pairs.slice(96, 32, dim=1).store(words_apart(raw[2]) if IS_APART else raw[2])
-
-
-@gluon.jit
-def copy_half(cache, rows, tile, VEC: gl.constexpr, HALF: gl.constexpr, IS_APART: gl.constexpr):
-    """256 values of plain rows to a tile of bfloat16 [keys, 256], in two parts."""
-    PAIRED: gl.constexpr = gl.NVMMASharedLayout(128, 32, rank=2)
-    pairs = tile._reinterpret(gl.int32, [tile.shape[0], 128], PAIRED)
-    for part in gl.static_range(2):
-        raw = fetch_words(cache, rows, 512 * HALF + 256 * part, 64, VEC, 16)
-        pairs.slice(64 * part, 64, dim=1).store(words_apart(raw) if IS_APART else raw)
+        decode_words(raw[0], scales, pairs, 0, 4, 16, False)
+        decode_words(raw[1], scales, pairs, 64, 6, 16, False)
+        pairs.slice(96, 32, dim=1).store(plain_pairs(raw[2]))
