@@ -40,7 +40,6 @@ GROUP = 32  # tokens that tell together
 ROOM = 4096  # tokens that a row holds
 STEP = 4096  # tokens that are looked at together
 SCAN_WARPS, DRAW_WARPS, NARROW_WARPS, COUNT_WARPS, DECIDE_WARPS = 4, 8, 16, 4, 16
-NARROW_REGISTERS = 128  # of a thread, so that two rows of 8 warps fit a multiprocessor
 
 
 @triton.jit
@@ -321,8 +320,7 @@ def launch_draw(logits: Tensor, first: Tensor, rules: SamplingRules, choice: Cho
     choose_kernel[(rows,)](
         *rule, min_p, tops, highest, groups, chosen, held, held_at, chain, chain_ids, ends,
         *choice, *sizes, **parted, **kind, **padded, ROOM=ROOM, STEP=STEP,
-        num_warps=DRAW_WARPS if narrowing is None else NARROW_WARPS,
-        maxnreg=None if narrowing is None else NARROW_REGISTERS, **early(),
+        num_warps=DRAW_WARPS if narrowing is None else NARROW_WARPS, **early(),
     )  # fmt: skip
     if narrowing is None:
         return
@@ -336,7 +334,7 @@ def launch_draw(logits: Tensor, first: Tensor, rules: SamplingRules, choice: Cho
     )  # fmt: skip
     decide_kernel[(rows,)](
         *rule, min_p, tops, highest, shares, *told, choice.token_ids, *sizes, **parted, **padded,
-        STEP=STEP, num_warps=DECIDE_WARPS, maxnreg=NARROW_REGISTERS, **early(),
+        STEP=STEP, num_warps=DECIDE_WARPS, **early(),
     )  # fmt: skip
 
 
