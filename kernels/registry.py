@@ -192,6 +192,7 @@ _TRITON = (
     ("rotate", "rotary", _wide_rows),
     ("swiglu", "activation", no_triton),
     ("route", "routing", _experts),
+    ("route_by_softmax", "routing", _experts),
     ("run_experts", "grouped_matmul", _experts),
     ("quantise_dequantise", "quantize", _cached),
     ("look_up", "engram", no_triton),
@@ -265,6 +266,7 @@ IMPLEMENTATIONS = (
         unsuited=_hopper_indexer,
         needs=HOPPER_KEYS,
         is_invariant=False,
+        checked_on=HOPPER,
     ),
     Implementation(
         op="run_experts",
@@ -273,6 +275,7 @@ IMPLEMENTATIONS = (
         unsuited=_hopper_experts,
         needs=replace(HOPPER_EXPERTS, weights=MXFP4_EXPERTS),
         is_invariant=False,
+        checked_on=HOPPER,
     ),
     Implementation(
         op="run_experts",
@@ -284,7 +287,6 @@ IMPLEMENTATIONS = (
         checked_on=HOPPER,
     ),
     *(_triton(*row) for row in _TRITON),
-    replace(_triton("route_by_softmax", "routing", _experts), checked_on=()),
     Implementation(
         op="verify",
         name="apart",
@@ -299,6 +301,7 @@ IMPLEMENTATIONS = (
         address="kernels.grouped_matmul.triton_hopper:run_experts_alone",
         unsuited=_hopper_experts,
         needs=replace(HOPPER_EXPERTS, weights=MXFP4_EXPERTS),
+        checked_on=HOPPER,
     ),
     Implementation(
         op="run_experts",
