@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 POINTERS = (
-    "*bf16", "*fp16", "*fp8e4nv", "*fp32", "*fp64", "*i1", "*i8", "*i16", "*i32", "*i64",
+    "*bf16", "*fp16", "*fp32", "*fp64", "*i1", "*i16", "*i32", "*i64",
     "*u8", "*u16", "*u32", "*u64",
 )  # fmt: skip
 

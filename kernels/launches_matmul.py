@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from kernels.grouped_matmul import triton_coded, triton_hopper
+from kernels.grouped_matmul import triton_hopper
 from kernels.grouped_matmul.triton_fp8 import fp8_sizes
 from kernels.grouped_matmul.triton_packed import packed_sizes
 from kernels.launches import Launch, typed
@@ -100,41 +100,6 @@ def _hopper_experts() -> Iterator[Launch]:
         },
         even=("width", "experts"),
     )  # fmt: skip
-    yield from _coded_experts()
-
-
-def _coded_experts() -> Iterator[Launch]:
-    """mxfp4 experts in e4m3 codes, as a table may choose them."""
-    tables = typed("order tiles tile_expert tile_start tile_end", "*i32")
-    yield Launch(
-        address="kernels.grouped_matmul.triton_coded:group_and_code_kernel",
-        types={"x": "*bf16", "chosen": "*i64", "codes": "*u8", "shares": "*fp32"}
-        | tables
-        | {"places": "*i32"}
-        | typed("pairs experts chunks width blocks", "i32"),
-        constants={
-            "EARLY": True, "COUNTED": False, "TILE": 32, "BINS": 512, "CHUNK": 64, "STEP": 1024,
-            "BLOCK": triton_coded.BLOCK,
-        },
-        even=("width", "experts"),
-    )  # fmt: skip
-    shapes = {tuple(c.values()) for c in triton_coded.FEW.candidates if c["ROWS"]}
-    for (rows, groups, warps, stages), is_up in itertools.product(sorted(shapes), (True, False)):
-        yield Launch(
-            address="kernels.grouped_matmul.triton_hopper_few:few_experts_kernel",
-            types={"codes": "*fp8e4nv", "packed": "*u8", "scales": "*i32", "limit": "fp32"}
-            | typed("shares weights out_shares", "*fp32")
-            | {"out": "*i8" if is_up else "*bf16"}
-            | tables
-            | typed("per_row inputs outputs blocks", "i32"),
-            constants={
-                "EARLY": True, "IS_UP": is_up, "STAGES": stages, "GROUPS": groups, "MOST": rows,
-            },
-            warps=warps,
-            registers=triton_coded.REGISTERS[warps],
-            even=("inputs", "outputs"),
-            architectures=(90,),
-        )  # fmt: skip
 
 
 def _fp8_experts(group: int) -> Iterator[Launch]:

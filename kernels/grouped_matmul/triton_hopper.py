@@ -27,7 +27,7 @@ from kernels.attention.triton_hopper import processors
 from kernels.beside import ready
 from kernels.cache_ops.triton_hopper import barrier
 from kernels.dependent_launch import early
-from kernels.grouped_matmul import triton_coded, triton_fp8, triton_invariant
+from kernels.grouped_matmul import triton_fp8, triton_invariant
 from kernels.grouped_matmul.reference import Experts, Shared
 from kernels.grouped_matmul.triton_cuda import combined
 from kernels.grouped_matmul.triton_hopper_stores import (
@@ -529,10 +529,6 @@ def run_experts(
     """
     if not chosen.numel() or not suits(experts, x):
         return triton_fp8.run_experts(x, experts, chosen, weights, shared)
-    config = triton_coded.config_of(experts, chosen.numel())
-    if config is not None:
-        x, chosen, weights = x.contiguous(), chosen.contiguous(), weights.contiguous()
-        return triton_coded.in_tiles(x, experts, chosen, weights, shared, config)
     return in_tiles(x, experts, chosen, weights, shared)
 
 
