@@ -25,13 +25,16 @@ TYPES = {
     "cos": "*fp32",
     "sin": "*fp32",
     "width": "i32",
+    "EARLY": "constexpr",
     "BLOCK": "constexpr",
 }
 
 
 def source(block=64):
-    place = (rotation_kernel.arg_names.index("BLOCK"),)
-    return ASTSource(fn=rotation_kernel, signature=TYPES, constexprs={place: block})
+    constants = {"EARLY": False, "BLOCK": block}
+    names = rotation_kernel.arg_names
+    places = {(names.index(name),): value for name, value in constants.items()}
+    return ASTSource(fn=rotation_kernel, signature=TYPES, constexprs=places)
 
 
 def key(arch=90, block=64, **options):
