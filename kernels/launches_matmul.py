@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -57,8 +56,7 @@ def _mxfp4_experts() -> Iterator[Launch]:
 def _hopper_experts() -> Iterator[Launch]:
     """The same in order of their experts, of any pairs."""
     rows, words = triton_hopper.ROWS_LAYOUT, triton_hopper.WORDS_LAYOUT
-    sizes = ((5120, 2304, True), (2304, 5120, False))
-    for (width, outputs, is_up), ahead in itertools.product(sizes, (0, 32, 64, 128)):
+    for width, outputs, is_up in ((5120, 2304, True), (2304, 5120, False)):
         yield Launch(
             address="kernels.grouped_matmul.triton_hopper:experts_kernel",
             types={
@@ -74,7 +72,6 @@ def _hopper_experts() -> Iterator[Launch]:
                 "IS_UP": is_up,
                 "GROUP": 32 if is_up else 0,
                 "STAGES": triton_hopper.STAGES,
-                "AHEAD": ahead,
                 "REGISTERS": triton_hopper.REGISTERS,
                 "COPY_REGISTERS": triton_hopper.COPY_REGISTERS,
                 "EARLY": True,

@@ -48,7 +48,6 @@ MODULES = (
     "kernels.indexer.triton_cuda",
     "kernels.indexer.triton_hopper",
     "kernels.topk.triton_cuda",
-    "kernels.grouped_matmul.triton_hopper",
     "kernels.grouped_matmul.triton_packed",
     "kernels.matmul.triton_packed",
     "kernels.matmul.triton_hopper",

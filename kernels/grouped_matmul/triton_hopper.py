@@ -22,7 +22,6 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels import tuning
 from kernels.attention.triton_hopper import processors
 from kernels.beside import ready
 from kernels.cache_ops.triton_hopper import barrier
@@ -41,7 +40,6 @@ from kernels.grouped_matmul.triton_spread import spread
 from kernels.grouped_matmul.triton_tiles import Tiles
 from kernels.matmul.weights import Mxfp4Weight
 from kernels.quantize.triton_operands import UP
-from kernels.tuning import Tunable
 
 TILE = 128  # pairs
 STEP = gl.constexpr(128)  # inputs at a time
@@ -204,96 +202,10 @@ def multiply(
 
 
 @gluon.jit
-def multiply_ahead(
-    rings, scales, first_row, second_row, done, half: gl.constexpr,
-    ROWS: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr,
-):  # fmt: skip
-    """The same sums in the same order: one half of the inputs of a step is unpacked while the
-    other is multiplied.
-
-    The assembler would move what it unpacks behind the wait for the product, were it not for the
-    loop in between that waits for a barrier, which for the first half has been met.
-    """
-    rows, words, full, empty = rings
-    LEFT: gl.constexpr = left_layout(ROWS)
-    LAST: gl.constexpr = WIDTH // STEP - 1
-    here, there = scale_places(scales, first_row, second_row, WIDTH)
-    first = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
-    second = gl.zeros([64, ROWS], gl.float32, sum_layout(ROWS))
-    first_factor, second_factor = factors(gl.load(here)), factors(gl.load(there))
-    ahead = gl.minimum(1, LAST) * 4
-    first_scale, second_scale = gl.load(here + ahead), gl.load(there + ahead)
-    ahead = gl.minimum(2, LAST) * 4
-    next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
-    stage = done % STAGES
-    mbarrier.wait(full.index(stage), done // STAGES & 1)
-    word, other = taken_words(words, 2 * stage, half), taken_words(words, 2 * stage + 1, half)
-    a = operand(word, first_factor, False, LEFT)
-    b = operand(other, second_factor, False, LEFT)
-    for k in range(1, WIDTH // STEP):
-        following = (done + k) % STAGES
-        is_odd = (done + k) // STAGES & 1
-        x, y = taken_rows(rows, stage, ROWS)
-        first_sum = warpgroup_mma(a, x, first, is_async=True)
-        second_sum = warpgroup_mma(b, x, second, is_async=True)
-        c = operand(word, first_factor, True, LEFT)
-        d = operand(other, second_factor, True, LEFT)
-        first_factor, second_factor = factors(first_scale), factors(second_scale)
-        if ROWS >= 128:
-            ahead = gl.minimum(k + 1, LAST) * 4
-            first_scale, second_scale = gl.load(here + ahead), gl.load(there + ahead)
-        else:
-            ahead = gl.minimum(k + 2, LAST) * 4
-            first_scale, second_scale = next_first, next_second
-            next_first, next_second = gl.load(here + ahead), gl.load(there + ahead)
-        mbarrier.wait(full.index(following), is_odd)
-        first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
-        first_sum = warpgroup_mma(c, y, first, is_async=True)
-        second_sum = warpgroup_mma(d, y, second, is_async=True)
-        word = taken_words(words, 2 * following, half)
-        other = taken_words(words, 2 * following + 1, half)
-        a = operand(word, first_factor, False, LEFT)
-        b = operand(other, second_factor, False, LEFT)
-        mbarrier.wait(full.index(following), is_odd)
-        first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
-        barrier()  # all four warps have read the stage
-        mbarrier.arrive(empty.index(stage))
-        stage = following
-    x, y = taken_rows(rows, stage, ROWS)
-    c = operand(word, first_factor, True, LEFT)
-    d = operand(other, second_factor, True, LEFT)
-    first_sum = warpgroup_mma(a, x, first, is_async=True)
-    second_sum = warpgroup_mma(b, x, second, is_async=True)
-    first_sum = warpgroup_mma(c, y, first_sum, is_async=True)
-    second_sum = warpgroup_mma(d, y, second_sum, is_async=True)
-    first, second = warpgroup_mma_wait(0, deps=[first_sum, second_sum])
-    barrier()
-    mbarrier.arrive(empty.index(stage))
-    return first, second
-
-
-@gluon.jit
-def products(
-    rings, scales, first_row, second_row, done, half: gl.constexpr,
-    ROWS: gl.constexpr, WIDTH: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr,
-):  # fmt: skip
-    """The sums of either, as the number of rows wants it."""
-    if ROWS <= AHEAD:
-        first, second = multiply_ahead(
-            rings, scales, first_row, second_row, done, half, ROWS, WIDTH, STAGES
-        )
-    else:
-        first, second = multiply(
-            rings, scales, first_row, second_row, done, half, ROWS, WIDTH, STAGES
-        )
-    return first, second
-
-
-@gluon.jit
 def multiply_and_store(
     rings, scales, shares, order, out, expert, start, end, column, limit, done,
     half: gl.constexpr, ROWS: gl.constexpr, WIDTH: gl.constexpr, OUTPUTS: gl.constexpr,
-    IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr, AHEAD: gl.constexpr,
+    IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
     """One unit of work of a group of warps."""
     mine = column + 64 * half
@@ -301,9 +213,7 @@ def multiply_and_store(
         row = expert.to(gl.int64) * (2 * OUTPUTS) + mine
         if ROWS < 128:  # in time, where there are registers
             share = taken_shares(shares, start, end, ROWS)
-        gate, up = products(
-            rings, scales, row, row + OUTPUTS, done, half, ROWS, WIDTH, STAGES, AHEAD
-        )
+        gate, up = multiply(rings, scales, row, row + OUTPUTS, done, half, ROWS, WIDTH, STAGES)
         if ROWS >= 128:
             share = taken_shares(shares, start, end, ROWS)
         store_gated(gate, up, share, out, start, end, column, limit, half, OUTPUTS, GROUP)
@@ -311,9 +221,7 @@ def multiply_and_store(
         row = expert.to(gl.int64) * OUTPUTS + mine
         if ROWS < 128:
             pair = taken_pairs(order, start, end, ROWS)
-        first, second = products(
-            rings, scales, row, row + 128, done, half, ROWS, WIDTH, STAGES, AHEAD
-        )
+        first, second = multiply(rings, scales, row, row + 128, done, half, ROWS, WIDTH, STAGES)
         if ROWS >= 128:
             pair = taken_pairs(order, start, end, ROWS)
         store_pairs(first, pair, out, mine, OUTPUTS)
@@ -341,7 +249,6 @@ def unit_of(unit, table, OUTPUTS: gl.constexpr, IS_UP: gl.constexpr):
 def multiply_tiles(
     rings, scales, shares, order, table, out, limit, half: gl.constexpr, WIDTH: gl.constexpr,
     OUTPUTS: gl.constexpr, IS_UP: gl.constexpr, GROUP: gl.constexpr, STAGES: gl.constexpr,
-    AHEAD: gl.constexpr,
 ):  # fmt: skip
     """The warps that multiply."""
     BLOCKS: gl.constexpr = OUTPUTS // (128 if IS_UP else 256)
@@ -359,7 +266,7 @@ def multiply_tiles(
             if power == n:
                 multiply_and_store(
                     rings, scales, shares, order, out, expert, start, end, column, limit, done,
-                    half, 1 << n, WIDTH, OUTPUTS, IS_UP, GROUP, STAGES, AHEAD,
+                    half, 1 << n, WIDTH, OUTPUTS, IS_UP, GROUP, STAGES,
                 )  # fmt: skip
         done += WIDTH // STEP
 
@@ -414,8 +321,8 @@ def copy_tiles(
 def experts_kernel(
     many, few, weight, scales, shares, order, tiles, tile_expert, tile_start, tile_end, out,
     limit, WIDTH: gl.constexpr, OUTPUTS: gl.constexpr, IS_UP: gl.constexpr, GROUP: gl.constexpr,
-    STAGES: gl.constexpr, AHEAD: gl.constexpr, REGISTERS: gl.constexpr,
-    COPY_REGISTERS: gl.constexpr, EARLY: gl.constexpr,
+    STAGES: gl.constexpr, REGISTERS: gl.constexpr, COPY_REGISTERS: gl.constexpr,
+    EARLY: gl.constexpr,
 ):  # fmt: skip
     """Units of work in turn: a tile, and 128 columns of gate and of up, or 256 of down.
 
@@ -446,32 +353,18 @@ def experts_kernel(
             (
                 multiply_tiles,
                 (rings, scales, shares, order, table, out, limit, 0, WIDTH, OUTPUTS, IS_UP, GROUP,
-                 STAGES, AHEAD),
+                 STAGES),
             ),
             (
                 multiply_tiles,
                 (rings, scales, shares, order, table, out, limit, 1, WIDTH, OUTPUTS, IS_UP, GROUP,
-                 STAGES, AHEAD),
+                 STAGES),
             ),
             (copy_tiles, (many, few, weight, rings, table, WIDTH, OUTPUTS, IS_UP, STAGES)),
         ],
         [4, 1],
         [REGISTERS, COPY_REGISTERS],
     )  # fmt: skip
-
-
-MANY_PAIRS = 32  # of an expert on average, from which a table has another entry
-EXPERTS = Tunable(
-    name="hopper_experts",
-    op="run_experts",
-    implementation="gluon",
-    default={"AHEAD": 0},
-    candidates=tuple({"AHEAD": rows} for rows in (0, 32, 64, 128)),
-)
-"""AHEAD: rows of a tile up to which a half of the inputs is unpacked while the other is
-multiplied. The bits of a row are the same under any.
-"""
-TUNABLES = (EXPERTS,)
 
 
 def suits(experts: Experts, x: Tensor) -> bool:
@@ -492,7 +385,7 @@ def suits(experts: Experts, x: Tensor) -> bool:
 
 def product(
     x: Tensor, weight: Mxfp4Weight, shares: Tensor, tiles: Tiles, out: Tensor, limit: float, *,
-    is_up: bool, group: int | None, ahead: int,
+    is_up: bool, group: int | None,
 ) -> Tensor:  # fmt: skip
     """Launch one of the two products; x [pairs, width] as `spread` has it."""
     words = weight.packed.view(torch.uint16).flatten(0, 1)
@@ -512,7 +405,6 @@ def product(
         IS_UP=is_up,
         GROUP=group or 0,
         STAGES=STAGES,
-        AHEAD=ahead,
         REGISTERS=REGISTERS,
         COPY_REGISTERS=COPY_REGISTERS,
         num_warps=4,
@@ -556,9 +448,7 @@ def in_tiles(
     )
     middle = torch.empty((len(rows), down.shape[-1]), dtype=x.dtype, device=x.device)
     limit, group = experts.limit, down.input_group
-    is_many = chosen.numel() >= MANY_PAIRS * down.shape[0]
-    ahead = tuning.chosen(EXPERTS, "many pairs" if is_many else "few pairs")["AHEAD"]
-    product(rows, gate_up, shares, tiles, middle, limit, is_up=True, group=group, ahead=ahead)
+    product(rows, gate_up, shares, tiles, middle, limit, is_up=True, group=group)
     # Rows have been multiplied: what pairs add may lie where they lay.
-    product(middle, down, shares, tiles, rows, limit, is_up=False, group=None, ahead=ahead)
+    product(middle, down, shares, tiles, rows, limit, is_up=False, group=None)
     return combined(rows, chosen, ready(shared).contiguous())

@@ -72,7 +72,6 @@ class DeepseekV41Model:
         found = replace(found, beside=self._lanes.soon)
         self._norm = found.wide("norm.weight")
         self._head = found["head.weight"]
-        device = self._embedding.device
         self._rope = Rope.build(config, dtype, device, ops)
         self._token_map = TokenMap.build(engram_token_map, config, device)
         self._engrams = read_engrams(found, config)
