@@ -11,8 +11,6 @@ computation for every other device, and `python -m kernels.check` holds both on 
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 import triton
 from torch import Tensor
@@ -29,11 +27,11 @@ from kernels.attention import triton_cuda
 from kernels.attention.reference import ChosenRows, OwnRows
 from kernels.attention.triton_cuda import join
 from kernels.cache_ops.triton_hopper import (
-    barrier,
     byte_offsets,
     decode_half,
     fetch_half,
 )
+from kernels.hopper import barrier, processors
 from kernels.quantize.triton_cuda import NUMBERS
 from kernels.rotary.reference import Rotation
 from kernels.tuning import Tunable
@@ -468,13 +466,6 @@ def attend_turned(
     keys = tuned(ROWS, shapes(own, chosen, at_once // programs))["KEYS"]
     split = tiles_of_split(programs, _tiles(own, chosen, keys), at_once)
     return attend_in_splits(queries, own, chosen, sink, scale, turn, split, keys)
-
-
-@cache
-def processors(device: torch.device) -> int:
-    """Programs that a device runs at once."""
-    properties = triton.runtime.driver.active.utils.get_device_properties(device.index or 0)
-    return properties["multiprocessor_count"]
 
 
 def shapes(own: OwnRows, chosen: ChosenRows | None, room: int) -> str:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 
-barrier = gl.barrier if hasattr(gl, "barrier") else gl.thread_barrier  # renamed after 3.6
-
 
 @gluon.jit
 def e4m3_pairs(word, factor):

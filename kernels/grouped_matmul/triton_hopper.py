@@ -22,9 +22,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from kernels.attention.triton_hopper import processors
 from kernels.beside import ready
-from kernels.cache_ops.triton_hopper import barrier
 from kernels.dependent_launch import early
 from kernels.grouped_matmul import triton_fp8, triton_invariant
 from kernels.grouped_matmul.reference import Experts, Shared
@@ -38,6 +36,7 @@ from kernels.grouped_matmul.triton_hopper_stores import (
 )
 from kernels.grouped_matmul.triton_spread import spread
 from kernels.grouped_matmul.triton_tiles import Tiles
+from kernels.hopper import barrier, processors
 from kernels.matmul.weights import Mxfp4Weight
 from kernels.quantize.triton_operands import UP
 

@@ -11,8 +11,8 @@ import triton
 from torch import Tensor
 
 from kernels import formats
-from kernels.attention.triton_hopper import processors
 from kernels.cache_ops.reference import CachedRows, Pages
+from kernels.hopper import processors
 from kernels.indexer import triton_cuda
 from kernels.indexer.triton_hopper_own import score_own_kernel
 from kernels.indexer.triton_hopper_shared import COLUMNS, KEYS, SETS, WIDTH, score_many_kernel

@@ -16,7 +16,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.cache_ops.triton_hopper import barrier
+from kernels.hopper import barrier
 from kernels.quantize.triton_operands import FP4_BY_PRODUCTS
 
 WIDTH = gl.constexpr(128)  # of a key

@@ -15,7 +15,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.cache_ops.triton_hopper import barrier
+from kernels.hopper import barrier
 from kernels.indexer.triton_hopper_shared import (
     COLUMNS,
     KEYS,

@@ -11,7 +11,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
-from kernels.cache_ops.triton_hopper import barrier
+from kernels.hopper import barrier
 from kernels.matmul.triton_hopper_tiles import (
     STEP,
     add_products,

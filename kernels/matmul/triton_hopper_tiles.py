@@ -13,7 +13,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import warpgroup_mma, warpgroup_mma_wait
 
-from kernels.cache_ops.triton_hopper import barrier
+from kernels.hopper import barrier
 
 STEP = gl.constexpr(128)  # inputs of a tile: as wide as shared memory is swizzled
 
